@@ -1,21 +1,35 @@
 //! What a store made of a write, where that is something else than was written: a definition that does not know a field drops it,
-//! and another one adds defaults. The same is not written again until the object or what is wanted of it changes.
+//! and another one adds defaults. The same is not written again until the object or what is wanted of it changes; a field of
+//! imports that a definition has dropped once is not written at all, so that it holds up nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use trieste_control::api::{Object, ObjectKey};
+use serde_json::{Map, Value};
+use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::runner::Write;
 use trieste_control::store::StoreEvent;
+
+/// Ours: most fields that are remembered as dropped. Definitions know a dozen.
+const MAX_DROPPED: usize = 64;
 
 /// The writes of which a store did not keep all; there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
     writes: BTreeMap<(usize, ObjectKey), (Write, Option<String>)>,
+    /// Fields of imports' specifications that each store's definition drops.
+    dropped: [BTreeSet<String>; 2],
 }
 
 impl Accepted {
-    /// Takes in the result of a write.
-    pub(crate) fn note(&mut self, store: usize, write: &Write, result: &StoreEvent) {
+    /// Returns the fields of imports' specifications that a store drops.
+    pub(crate) fn dropped(&self, store: usize) -> &BTreeSet<String> {
+        &self.dropped[store]
+    }
+
+    /// Takes in the result of a write. Returns `true` if it shows for the first time that a field is dropped: then there may be
+    /// something else to write.
+    pub(crate) fn note(&mut self, store: usize, write: &Write, result: &StoreEvent) -> bool {
+        let has_learnt = self.note_dropped(store, write, result);
         let key = (store, write.key());
         let result = if let StoreEvent::Applied(result) = result { Some(result) } else { None };
         match (write.object(), result) {
@@ -25,6 +39,25 @@ impl Accepted {
             }
             _ => drop(self.writes.remove(&key)),
         }
+        has_learnt
+    }
+
+    fn note_dropped(&mut self, store: usize, write: &Write, result: &StoreEvent) -> bool {
+        let (Write::Create(wanted) | Write::Update(wanted), StoreEvent::Applied(result)) = (write, result)
+        else {
+            return false;
+        };
+        let (Some(wanted), Some(kept)) = (spec(wanted), spec(result)) else { return false };
+        let dropped = &mut self.dropped[store];
+        let before = dropped.len();
+        for (field, _) in
+            wanted.iter().filter(|(field, value)| !value.is_null() && !kept.contains_key(*field))
+        {
+            if dropped.len() < MAX_DROPPED && dropped.insert(field.clone()) {
+                tracing::info!(store, field, "definition of ServiceImport does not know a field");
+            }
+        }
+        dropped.len() > before
     }
 
     /// Returns `true` if this was written before, and what there is now is what the store made of it.
@@ -37,6 +70,21 @@ impl Accepted {
             }
             _ => false,
         }
+    }
+}
+
+/// Returns the specification of an import.
+fn spec(object: &Object) -> Option<&Map<String, Value>> {
+    object.body.get("spec").filter(|_| object.kind == Kind::ServiceImport)?.as_object()
+}
+
+/// Removes the fields of an import's specification that a store drops.
+pub(crate) fn without_dropped(import: &mut Object, dropped: &BTreeSet<String>) {
+    if dropped.is_empty() {
+        return;
+    }
+    if let Some(Value::Object(spec)) = import.body.get_mut("spec") {
+        spec.retain(|field, _| !dropped.contains(field));
     }
 }
 

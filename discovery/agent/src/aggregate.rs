@@ -7,8 +7,10 @@ use trieste_control::api::limits::MAX_SERVICE_PORTS;
 use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
 
 use crate::config::AgentConfig;
+use crate::metadata;
 use crate::name::{self, ServiceName, timestamp_key};
-use crate::service::{Exported, ROUTING, ports, text};
+use crate::service::{Exported, ROUTING, families, ports, text};
+use crate::slices;
 
 /// Ours: prefix of the annotation in which a cluster says, by its ID, in what its export differs from the oldest. The others
 /// learn of it by that; upstream's agents keep it.
@@ -30,6 +32,14 @@ pub(crate) struct Aggregate {
     pub(crate) conflicts: BTreeMap<String, String>,
     /// Whether clients stay with a back end, and for how long.
     pub(crate) affinity: (Option<String>, Option<Value>),
+    /// Whether clients are sent to back ends of their own node alone; not there where nobody has said it.
+    pub(crate) internal_traffic_policy: Option<String>,
+    /// Which back ends are preferred.
+    pub(crate) traffic_distribution: Option<String>,
+    /// The labels and annotations of the oldest export.
+    pub(crate) metadata: metadata::Exported,
+    /// The families of addresses.
+    pub(crate) families: Vec<String>,
     /// The ports.
     pub(crate) ports: Vec<ImportPort>,
 }
@@ -57,6 +67,10 @@ impl Aggregate {
             since: since.map(|(cluster, time)| (cluster, time.parse().unwrap_or(i64::MAX))).collect(),
             conflicts: of_prefix(CONFLICT_PREFIX).map(|(cluster, why)| (cluster, why.clone())).collect(),
             affinity: (field("sessionAffinity").map(str::to_owned), config.cloned()),
+            internal_traffic_policy: field("internalTrafficPolicy").map(str::to_owned),
+            traffic_distribution: field("trafficDistribution").map(str::to_owned),
+            metadata: metadata::Exported::of_import(import),
+            families: families(spec.and_then(|spec| spec.get("ipFamilies"))),
             ports: ports(spec.and_then(|spec| spec.get("ports"))),
         }
     }
@@ -96,7 +110,7 @@ pub(crate) fn is_shared(import: &Object, own: &str) -> bool {
     clusters(import).iter().any(|cluster| *cluster != own)
 }
 
-/// Returns the ports of a service: of all clusters', the oldest first, each name once.
+/// Returns the ports of a service: of all clusters', the oldest first, each name once, and each number of a protocol.
 pub(crate) fn union<'a>(
     by_age: &[&str],
     slices: &(impl Iterator<Item = &'a Object> + Clone),
@@ -105,9 +119,35 @@ pub(crate) fn union<'a>(
     for cluster in by_age {
         for slice in slices.clone().filter(|slice| name::source_cluster(slice) == Some(*cluster)) {
             for port in ports(slice.body.get("ports")) {
-                if union.len() < MAX_SERVICE_PORTS && union.iter().all(|known| known.name != port.name) {
+                if union.len() < MAX_SERVICE_PORTS && !is_taken(&union, &port) {
                     union.push(port);
                 }
+            }
+        }
+    }
+    union
+}
+
+/// Returns `true` if a port's name or its number of a protocol is another's already, or itself there.
+pub(crate) fn is_taken(ports: &[ImportPort], port: &ImportPort) -> bool {
+    ports
+        .iter()
+        .any(|known| known.name == port.name || known.protocol == port.protocol && known.port == port.port)
+}
+
+/// Returns the families of a service's addresses: of all clusters', the oldest first.
+pub(crate) fn union_of_families<'a>(
+    by_age: &[&str],
+    (own, of_own): (&str, &[String]),
+    slices: &(impl Iterator<Item = &'a Object> + Clone),
+) -> Vec<String> {
+    let mut union: Vec<String> = Vec::new();
+    for cluster in by_age {
+        let of_cluster = slices.clone().filter(|slice| name::source_cluster(slice) == Some(*cluster));
+        let said = of_own.iter().filter(|_| *cluster == own).cloned();
+        for family in said.chain(of_cluster.map(|slice| slices::identity(slice).1)) {
+            if matches!(family.as_str(), "IPv4" | "IPv6") && !union.contains(&family) {
+                union.push(family);
             }
         }
     }
@@ -124,8 +164,15 @@ pub(crate) struct Part<'a> {
     pub(crate) conflicts: String,
     /// Whether it is left out altogether, as it is of another type.
     pub(crate) is_excluded: bool,
-    /// The ports, if they are to be as said.
+    /// What is made of all clusters' parts.
+    pub(crate) merged: Merged,
+}
+
+/// What an import says for all clusters together, as far as it is to be as said.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
     pub(crate) ports: Option<Vec<ImportPort>>,
+    pub(crate) families: Option<Vec<String>>,
 }
 
 /// Returns the import with this cluster's part, and all else as it was.
@@ -144,7 +191,9 @@ pub(crate) fn with_part(
     annotate(annotations, format!("{WEIGHT_PREFIX}{own}"), weight);
     if part.decides {
         annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
+        part.exported.metadata.put(&mut import.metadata, own);
     }
+    let annotations = &mut import.metadata.annotations;
     if part.is_excluded {
         annotations.remove(&timestamp_key(own));
         set_cluster(&mut import, own, false);
@@ -154,22 +203,37 @@ pub(crate) fn with_part(
     set_cluster(&mut import, own, true);
     let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     if part.decides {
-        spec.insert("type".to_owned(), Value::from(part.exported.kind.as_str()));
-        spec.insert("sessionAffinity".to_owned(), Value::from(part.exported.session_affinity.as_str()));
-        match &part.exported.session_affinity_config {
-            Some(config) => drop(spec.insert("sessionAffinityConfig".to_owned(), config.clone())),
-            None => drop(spec.remove("sessionAffinityConfig")),
-        }
+        decide(&mut spec, part.exported);
     }
-    set_ports(&mut spec, part.ports.as_deref());
+    merge(&mut spec, &part.merged);
     if import.body.get("spec").and_then(Value::as_object) != Some(&spec) {
         import.body.insert("spec".to_owned(), Value::Object(spec));
     }
     import
 }
 
-/// Returns the import without this cluster's part, with these ports; `None` if nobody else has any.
-pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportPort]>) -> Option<Object> {
+/// Sets what the oldest export decides.
+fn decide(spec: &mut Map<String, Value>, exported: &Exported) {
+    let is_virtual = exported.kind == ServiceImportType::ClusterSetIp;
+    let policy = is_virtual.then(|| Value::from(exported.internal_traffic_policy.as_str()));
+    let distribution = exported.traffic_distribution.as_deref().filter(|_| is_virtual).map(Value::from);
+    let fields = [
+        ("type", Some(Value::from(exported.kind.as_str()))),
+        ("sessionAffinity", Some(Value::from(exported.session_affinity.as_str()))),
+        ("sessionAffinityConfig", exported.session_affinity_config.clone()),
+        ("internalTrafficPolicy", policy),
+        ("trafficDistribution", distribution),
+    ];
+    for (field, value) in fields {
+        match value {
+            Some(value) => drop(spec.insert(field.to_owned(), value)),
+            None => drop(spec.remove(field)),
+        }
+    }
+}
+
+/// Returns the import without this cluster's part, with what is made of the others'; `None` if nobody else has any.
+pub(crate) fn without_part(existing: &Object, own: &str, merged: &Merged) -> Option<Object> {
     if Aggregate::read(existing).others(own).is_empty() {
         return None;
     }
@@ -178,9 +242,10 @@ pub(crate) fn without_part(existing: &Object, own: &str, ports: Option<&[ImportP
     for prefix in [CONFLICT_PREFIX, WEIGHT_PREFIX] {
         import.metadata.annotations.remove(&format!("{prefix}{own}"));
     }
+    metadata::withdraw(&mut import.metadata, own);
     set_cluster(&mut import, own, false);
     let mut spec = import.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    set_ports(&mut spec, ports);
+    merge(&mut spec, merged);
     if import.body.get("spec").and_then(Value::as_object) != Some(&spec) {
         import.body.insert("spec".to_owned(), Value::Object(spec));
     }
@@ -208,11 +273,17 @@ fn new(name: &ServiceName, config: &AgentConfig, exported: &Exported) -> Object 
     import
 }
 
-fn set_ports(spec: &mut Map<String, Value>, ports: Option<&[ImportPort]>) {
-    let Some(wanted) = ports else { return };
-    if !is_same(&self::ports(spec.get("ports")), wanted) {
+fn merge(spec: &mut Map<String, Value>, merged: &Merged) {
+    if let Some(wanted) = merged.ports.as_deref()
+        && !is_same(&ports(spec.get("ports")), wanted)
+    {
         let ports = serde_json::to_value(wanted).expect("ports are JSON");
         spec.insert("ports".to_owned(), ports);
+    }
+    if let Some(wanted) = merged.families.as_ref().filter(|families| !families.is_empty())
+        && families(spec.get("ipFamilies")) != *wanted
+    {
+        spec.insert("ipFamilies".to_owned(), Value::from(wanted.clone()));
     }
 }
 

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::Object;
 
-use crate::facts::{Conflict, Facts};
+use crate::conflicts::Conflict;
+use crate::facts::Facts;
 
 /// How far an export is on the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,10 @@ pub(crate) enum Progress<'a> {
     /// The broker does not take it.
     Failed(&'a str),
 }
+
+/// Reasons of the condition `Ready`, as the Multi-Cluster Services API has them.
+const PENDING: &str = "Pending";
+const FAILED: &str = "Failed";
 
 /// The status of a condition, its reason and message.
 type Wanted = (bool, String, String);
@@ -70,9 +75,9 @@ fn wanted_of(
     let valid = (true, text("Valid"), String::new());
     let ready = match progress {
         _ if facts.is_excluded => {
-            (false, text("ExportFailed"), text("Unable to export due to an irresolvable conflict"))
+            (false, text(FAILED), text("Unable to export due to an irresolvable conflict"))
         }
-        Progress::Failed(error) => (false, text("ExportFailed"), format!("Unable to export: {error}")),
+        Progress::Failed(error) => (false, text(FAILED), format!("Unable to export: {error}")),
         Progress::Published if exported.asks_for_clusterset_ip => {
             let message = "Service was exported to the broker without the clusterset IP that it asks for: each \
                            cluster's own address is used";
@@ -83,11 +88,9 @@ fn wanted_of(
         }
         // What was there is there still, and only changes.
         Progress::Awaiting if is_ready => return (valid, None),
-        Progress::Awaiting => (
-            false,
-            text("AwaitingExport"),
-            text("ServiceImport created - awaiting aggregation on the broker"),
-        ),
+        Progress::Awaiting => {
+            (false, text(PENDING), text("ServiceImport created - awaiting aggregation on the broker"))
+        }
     };
     (valid, Some(ready))
 }

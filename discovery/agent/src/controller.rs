@@ -45,6 +45,8 @@ pub struct AgentController {
     failures: BTreeMap<ServiceName, String>,
     /// Services whose failure has changed since the last plan.
     changed: BTreeSet<ServiceName>,
+    /// What is planned again since a store has turned out not to keep all.
+    again: BTreeSet<Key>,
     rate_limit: RateLimit,
     accepted: Accepted,
     holds: Holds,
@@ -63,6 +65,7 @@ impl AgentController {
             kept: BTreeSet::new(),
             failures: BTreeMap::new(),
             changed: BTreeSet::new(),
+            again: BTreeSet::new(),
             rate_limit: RateLimit::default(),
             accepted: Accepted::default(),
             holds: Holds::default(),
@@ -89,6 +92,7 @@ impl AgentController {
                 name,
             ),
             failure: self.failures.get(name).map(String::as_str),
+            dropped: [self.accepted.dropped(LOCAL), self.accepted.dropped(BROKER)],
         }
     }
 
@@ -170,7 +174,8 @@ impl Controller for AgentController {
     }
 
     fn drain_changed(&mut self, _: Instant) -> Vec<Key> {
-        std::mem::take(&mut self.changed).into_iter().map(Key::Local).collect()
+        let changed = std::mem::take(&mut self.changed).into_iter().map(Key::Local);
+        changed.chain(std::mem::take(&mut self.again)).collect()
     }
 
     fn queue(&self, key: &Key) -> Option<(usize, Rank)> {
@@ -204,8 +209,10 @@ impl Controller for AgentController {
     }
 
     fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, now: Instant) {
-        if let Ok(result) = outcome {
-            self.accepted.note(key.store(), write, result);
+        if let Ok(result) = outcome
+            && self.accepted.note(key.store(), write, result)
+        {
+            self.again.insert(key.clone());
         }
         let Key::Broker(name) = key else {
             return match outcome {

@@ -1,28 +1,15 @@
 //! What follows from the objects of a service: whether it is exported, how, and where clusters disagree.
 
-use std::collections::BTreeSet;
+use trieste_control::api::{Object, ServiceImportType};
 
-use trieste_control::api::{ImportPort, Object, ServiceImportType};
-
-use crate::aggregate::{Aggregate, is_same};
+use crate::aggregate::Aggregate;
 use crate::config::AgentConfig;
+use crate::conflicts::{self, Conflict, Difference};
 use crate::ingress::GlobalAddresses;
-use crate::name::{self, ServiceName};
+use crate::name::ServiceName;
 use crate::row::Row;
 use crate::service::{self, Exported, Invalid};
 use crate::slices;
-
-/// A disagreement between clusters: a reason of the condition `Conflict`, and what it means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Conflict {
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
-const TYPE: &str = "ConflictingType";
-const PORTS: &str = "ConflictingPorts";
-const AFFINITY: &str = "ConflictingSessionAffinity";
-const AFFINITY_CONFIG: &str = "ConflictingSessionAffinityConfig";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -40,7 +27,9 @@ pub(crate) struct Facts {
     /// Where clusters disagree.
     pub(crate) conflicts: Vec<Conflict>,
     /// In what this cluster differs from the oldest.
-    pub(crate) differs: Vec<&'static str>,
+    pub(crate) differences: Vec<Difference>,
+    /// The families of addresses by which this cluster exports it.
+    pub(crate) families: Vec<String>,
     /// The slices by which it is exported.
     pub(crate) slices: Vec<Object>,
 }
@@ -68,11 +57,16 @@ impl Facts {
             facts.slices = slices::wanted(name, config, exported, row.sources.values(), &addresses);
             slices::rename(&mut facts.slices, row.own.values().chain(row.published.values()));
         }
-        facts.differs = differs(&facts, exported, &aggregate);
-        facts.conflicts = conflicts(&facts, own, exported, &aggregate);
-        if !is_excluded && exported.kind == ServiceImportType::ClusterSetIp {
-            facts.conflicts.extend(port_conflict(&facts.by_age, own, exported, row));
+        facts.families = families(exported, &facts.slices);
+        let differences = conflicts::differences(&facts, exported, &aggregate);
+        facts.conflicts = conflicts::of(&facts, &differences, own, exported, &aggregate);
+        if !is_excluded {
+            let is_virtual = exported.kind == ServiceImportType::ClusterSetIp;
+            let ports = is_virtual.then(|| conflicts::of_ports(&facts.by_age, own, exported, row));
+            let families = conflicts::of_families(&facts, own, row);
+            facts.conflicts.extend(ports.flatten().into_iter().chain(families));
         }
+        facts.differences = differences;
         facts.aggregate = aggregate;
         facts.verdict = verdict;
         facts
@@ -93,7 +87,13 @@ fn verdict(
     let mut exported = service::read(export, row.service.as_ref())?;
     if config.has_globalnet && exported.ips.iter().any(std::net::IpAddr::is_ipv4) {
         // Global addresses are of IPv4 only; those of the other family are reached as they are.
-        let global = addresses.of_service()?;
+        let global = addresses.of_service().map_err(|error| match exported.type_name.as_str() {
+            "" | "ClusterIP" => error,
+            other => {
+                let message = format!("Service of type {other} not supported with Globalnet");
+                Invalid::new(service::INVALID_TYPE, message)
+            }
+        })?;
         let global = global
             .parse()
             .map_err(|_| Invalid::new("ServiceGlobalIPUnavailable", "The global IP is none"))?;
@@ -106,95 +106,18 @@ fn verdict(
     Ok(exported)
 }
 
-/// Returns in what an export differs from the oldest.
-fn differs(facts: &Facts, exported: &Exported, aggregate: &Aggregate) -> Vec<&'static str> {
-    if facts.is_excluded {
-        return vec![TYPE];
-    }
-    if facts.decides || exported.kind == ServiceImportType::Headless {
-        return Vec::new();
-    }
-    let (affinity, config) = &aggregate.affinity;
-    let mut differs = Vec::new();
-    if affinity.as_deref().unwrap_or("None") != exported.session_affinity {
-        differs.push(AFFINITY);
-    }
-    if *config != exported.session_affinity_config {
-        differs.push(AFFINITY_CONFIG);
-    }
-    differs
-}
-
-/// Returns where this cluster or another one differs from the oldest.
-fn conflicts(facts: &Facts, own: &str, exported: &Exported, aggregate: &Aggregate) -> Vec<Conflict> {
-    let oldest = facts.by_age.first().map_or(own, String::as_str);
-    let (affinity, config) = match facts.decides {
-        true => (Some(exported.session_affinity.clone()), exported.session_affinity_config.clone()),
-        false => aggregate.affinity.clone(),
-    };
-    let kind = if facts.decides { Some(exported.kind) } else { aggregate.kind };
-    let used = [
-        (TYPE, "service type", kind.map_or("none", ServiceImportType::as_str).to_owned()),
-        (AFFINITY, "service SessionAffinity", affinity.unwrap_or_else(|| "None".to_owned())),
-        (
-            AFFINITY_CONFIG,
-            "service SessionAffinityConfig",
-            config.map_or_else(|| "none".to_owned(), |config| config.to_string()),
-        ),
-    ];
-    let mut conflicts = Vec::new();
-    for (reason, what, value) in used {
-        let has_reason = |why: &str| why.split(',').any(|known| known == reason);
-        let others = aggregate.conflicts.iter().filter(|(cluster, why)| *cluster != own && has_reason(why));
-        let mut disagree: BTreeSet<&str> = others.map(|(cluster, _)| cluster.as_str()).collect();
-        if facts.differs.contains(&reason) {
-            disagree.insert(own);
+/// Returns the families of a service's addresses, as others reach them; of one without virtual addresses, as it says them, or
+/// as its slices are.
+fn families(exported: &Exported, slices: &[Object]) -> Vec<String> {
+    let mut families: Vec<String> = Vec::new();
+    let of_ips = exported.ips.iter().map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned());
+    let is_said = !exported.ips.is_empty() || !exported.families.is_empty();
+    let of_slices = slices.iter().filter(|_| !is_said).map(|slice| slices::identity(slice).1);
+    let said = exported.families.iter().filter(|_| exported.ips.is_empty()).cloned();
+    for family in of_ips.chain(said).chain(of_slices) {
+        if !families.contains(&family) {
+            families.push(family);
         }
-        disagree.remove(oldest);
-        if disagree.is_empty() {
-            continue;
-        }
-        let all: BTreeSet<&str> =
-            facts.by_age.iter().map(String::as_str).chain(disagree.iter().copied()).collect();
-        let message = format!(
-            "The {what} conflicts between the constituent clusters [{}]. Using {value:?} of the oldest export, in \
-             cluster {oldest:?} (clusters [{}] disagree).",
-            join(&all),
-            join(&disagree),
-        );
-        conflicts.push(Conflict { reason, message });
     }
-    conflicts
-}
-
-fn port_conflict(by_age: &[String], own: &str, exported: &Exported, row: &Row) -> Option<Conflict> {
-    let mut intersection: Vec<ImportPort> = exported.ports.clone();
-    let (mut differs, mut clusters) = (false, BTreeSet::from([own]));
-    for cluster in by_age.iter().filter(|cluster| *cluster != own) {
-        let slices = row.foreign.values().filter(|slice| name::source_cluster(slice) == Some(cluster));
-        let Some(slice) = slices.into_iter().next() else { continue };
-        let ports = service::ports(slice.body.get("ports"));
-        differs |= !is_same(&exported.ports, &ports);
-        intersection.retain(|port| ports.contains(port));
-        clusters.insert(cluster);
-    }
-    let port = |port: &ImportPort| {
-        let spoken = port.app_protocol.as_deref().unwrap_or_default();
-        format!(
-            "[name: {}, protocol: {}, port: {}, appProtocol: {spoken:?}]",
-            port.name, port.protocol, port.port
-        )
-    };
-    let exposed: Vec<String> = intersection.iter().map(port).collect();
-    let message = format!(
-        "The service ports conflict between the constituent clusters [{}]. The service will expose the intersection of \
-         all the ports: {}",
-        join(&clusters),
-        exposed.join(", "),
-    );
-    differs.then_some(Conflict { reason: PORTS, message })
-}
-
-fn join(clusters: &BTreeSet<&str>) -> String {
-    clusters.iter().copied().collect::<Vec<_>>().join(", ")
+    families
 }

@@ -23,13 +23,14 @@ mod admit;
 mod aggregate;
 mod conditions;
 mod config;
+mod conflicts;
 mod controller;
 mod facts;
 mod handle;
 mod holds;
 mod ingress;
+mod metadata;
 mod name;
-
 mod place;
 mod plan;
 mod rate_limit;

@@ -6,18 +6,20 @@
 //!   the broker's import and others' slices ───────────────────────────▶ here:   copies in the service's namespace
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
 use trieste_control::runner::Write;
 
-use crate::aggregate::{self, Part, is_same};
+use crate::accepted::without_dropped;
+use crate::aggregate::{self, Merged, Part, is_same};
 use crate::conditions::{self, Progress};
 use crate::config::AgentConfig;
 use crate::facts::Facts;
-use crate::name::ServiceName;
+use crate::metadata;
+use crate::name::{BROKER, LOCAL, ServiceName};
 use crate::row::Row;
 use crate::service::Exported;
 use crate::slices;
@@ -39,6 +41,8 @@ pub(crate) struct View<'a> {
     pub(crate) other_import: Option<&'a ServiceName>,
     /// Why the broker did not take the last write.
     pub(crate) failure: Option<&'a str>,
+    /// Fields of imports that the definitions here and on the broker do not know.
+    pub(crate) dropped: [&'a BTreeSet<String>; 2],
 }
 
 /// Returns what is to be written here, and whether a copy is kept for the time being.
@@ -94,7 +98,7 @@ fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
     let mut planned = Vec::new();
     replace(&mut planned, &row.copies, &wanted);
     let aggregate = row.aggregate.as_ref().filter(|_| is_wanted);
-    match (&row.import, aggregate.map(|aggregate| copy_of(aggregate, view.name))) {
+    match (&row.import, aggregate.map(|aggregate| copy_of(aggregate, view))) {
         (None, Some(wanted)) => planned.push(Write::Create(wanted)),
         (Some(found), Some(wanted)) => planned.extend(update(found, &amended(found, &wanted))),
         (Some(found), None) => planned.push(Write::Delete(found.stub())),
@@ -113,14 +117,17 @@ fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
 }
 
 /// Returns the broker's import as it is in the service's namespace.
-fn copy_of(aggregate: &Object, name: &ServiceName) -> Object {
-    let mut metadata = ObjectMeta::new(&name.namespace, &name.name);
-    metadata.labels.clone_from(&aggregate.metadata.labels);
-    metadata.annotations.clone_from(&aggregate.metadata.annotations);
-    for key in [label::SERVICE_NAME, label::SOURCE_NAMESPACE] {
-        metadata.annotations.remove(key);
+fn copy_of(aggregate: &Object, view: &View<'_>) -> Object {
+    let name = view.name;
+    let mut meta = ObjectMeta::new(&name.namespace, &name.name);
+    meta.labels.clone_from(&aggregate.metadata.labels);
+    meta.annotations.clone_from(&aggregate.metadata.annotations);
+    for key in [label::SERVICE_NAME, label::SOURCE_NAMESPACE, metadata::EXPORTED] {
+        meta.annotations.remove(key);
     }
-    Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, metadata) }
+    let mut copy = Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, meta) };
+    without_dropped(&mut copy, view.dropped[LOCAL]);
+    copy
 }
 
 fn amended(existing: &Object, wanted: &Object) -> Object {
@@ -246,32 +253,42 @@ fn aggregate(view: &View<'_>, facts: &Facts, published: &[Object], has_changed: 
     let (row, own) = (view.row, view.config.cluster_id.as_str());
     let existing = row.aggregate.as_ref();
     let by_age: Vec<&str> = facts.by_age.iter().map(String::as_str).collect();
-    let union = || aggregate::union(&by_age, &row.foreign.values().chain(published));
+    let slices = row.foreign.values().chain(published);
+    let union = || aggregate::union(&by_age, &slices);
+    let families = || aggregate::union_of_families(&by_age, (own, &facts.families), &slices);
+    let known = &facts.aggregate;
     let Some(exported) = facts.exported() else {
-        let existing = existing.filter(|_| facts.aggregate.has_part(own))?;
-        let is_listed = facts.aggregate.kind == Some(ServiceImportType::ClusterSetIp);
-        let ports = is_listed.then(union);
-        return match aggregate::without_part(existing, own, ports.as_deref()) {
-            Some(wanted) => update(existing, &wanted),
+        let existing = existing.filter(|_| known.has_part(own))?;
+        let is_listed = known.kind == Some(ServiceImportType::ClusterSetIp);
+        let merged = Merged { ports: is_listed.then(union), families: Some(families()) };
+        return match aggregate::without_part(existing, own, &merged) {
+            Some(mut wanted) => {
+                without_dropped(&mut wanted, view.dropped[BROKER]);
+                update(existing, &wanted)
+            }
             None => Some(Write::Delete(existing.stub())),
         };
     };
     let is_listed = exported.kind == ServiceImportType::ClusterSetIp && !facts.is_excluded;
-    let ports = is_listed.then(union);
-    let known = &facts.aggregate.ports;
-    // One of the clusters keeps the list exact, so that a change costs the same however many there are.
-    let is_due = |union: &Vec<ImportPort>| {
-        let is_missing = |port: &ImportPort| known.iter().all(|known| known.name != port.name);
-        has_changed || facts.decides && !is_same(known, union) || exported.ports.iter().any(is_missing)
-    };
+    // One of the clusters keeps the lists exact, so that a change costs the same however many there are.
+    let is_missing = |port: &ImportPort| !aggregate::is_taken(&known.ports, port);
+    let ports = is_listed.then(union).filter(|union| {
+        has_changed || facts.decides && !is_same(&known.ports, union) || exported.ports.iter().any(is_missing)
+    });
+    let is_unsaid = |family: &String| !known.families.contains(family);
+    let families = (!facts.is_excluded).then(families).filter(|union| {
+        has_changed || facts.decides && known.families != *union || facts.families.iter().any(is_unsaid)
+    });
+    let words: Vec<&str> = facts.differences.iter().map(|difference| difference.word()).collect();
     let part = Part {
         exported,
         decides: facts.decides,
-        conflicts: facts.differs.join(","),
+        conflicts: words.join(","),
         is_excluded: facts.is_excluded,
-        ports: ports.filter(is_due),
+        merged: Merged { ports, families },
     };
-    let wanted = aggregate::with_part(existing, view.name, view.config, &part);
+    let mut wanted = aggregate::with_part(existing, view.name, view.config, &part);
+    without_dropped(&mut wanted, view.dropped[BROKER]);
     match existing {
         None => Some(Write::Create(wanted)),
         Some(existing) => update(existing, &wanted),

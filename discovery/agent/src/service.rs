@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use trieste_control::api::limits::{MAX_SERVICE_PORTS, MAX_TEXT_LEN};
 use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
 
+use crate::metadata;
+
 /// A service as it is exported.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Exported {
@@ -17,10 +19,20 @@ pub(crate) struct Exported {
     pub(crate) ips: Vec<IpAddr>,
     /// Its ports.
     pub(crate) ports: Vec<ImportPort>,
+    /// Its type as the Service says it.
+    pub(crate) type_name: String,
+    /// Its families of addresses, as the Service says them.
+    pub(crate) families: Vec<String>,
     /// Whether clients stay with a back end, as the Service says it.
     pub(crate) session_affinity: String,
     /// For how long.
     pub(crate) session_affinity_config: Option<Value>,
+    /// Whether clients in a cluster are sent to back ends of their own node alone, as the Service says it.
+    pub(crate) internal_traffic_policy: String,
+    /// Which back ends are preferred, if the Service says it.
+    pub(crate) traffic_distribution: Option<String>,
+    /// Labels and annotations that imports are to have.
+    pub(crate) metadata: metadata::Exported,
     /// Whether addresses count that are not ready.
     pub(crate) publishes_not_ready: bool,
     /// Ours: how clusters are chosen, as the export says it.
@@ -63,15 +75,21 @@ pub(crate) const ROUTING: &str = "trieste.io/routing";
 /// Ours, on exports: the cluster's share.
 const WEIGHT: &str = "trieste.io/weight";
 
+/// Reason of the condition `Valid` where there is no service of this name.
+const NO_SERVICE: &str = "NoService";
+/// Reason of the condition `Valid` where a service is of a type that cannot be exported.
+pub(crate) const INVALID_TYPE: &str = "InvalidServiceType";
+
 /// Reads a service that is exported; its addresses are those that it has in its own cluster.
 pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported, Invalid> {
     let spec = service.and_then(|service| service.body.get("spec")).and_then(Value::as_object);
     let (Some(service), Some(spec)) = (service, spec) else {
-        return Err(Invalid::new("ServiceUnavailable", "Service to be exported doesn't exist"));
+        return Err(Invalid::new(NO_SERVICE, "Service to be exported doesn't exist"));
     };
-    let kind = text(spec, "type").unwrap_or_default();
-    if !matches!(kind, "" | "ClusterIP") {
-        return Err(Invalid::new("UnsupportedServiceType", format!("Service of type {kind} not supported")));
+    let type_name = text(spec, "type").unwrap_or_default();
+    // Those with ports of nodes or a load balancer have cluster IPs as well.
+    if !matches!(type_name, "" | "ClusterIP" | "NodePort" | "LoadBalancer") {
+        return Err(Invalid::new(INVALID_TYPE, format!("Service of type {type_name} not supported")));
     }
     let is_headless = text(spec, "clusterIP") == Some("None");
     let kind = if is_headless { ServiceImportType::Headless } else { ServiceImportType::ClusterSetIp };
@@ -82,13 +100,22 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         let value = export.metadata.annotations.get(key);
         value.filter(|value| value.len() <= MAX_TEXT_LEN).cloned()
     };
+    let short = |field: &str| {
+        let value = text(spec, field).filter(|value| !value.is_empty() && value.len() <= MAX_TEXT_LEN);
+        value.map(str::to_owned)
+    };
     let asked = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
     Ok(Exported {
         kind,
         ips: if is_headless { Vec::new() } else { ips(spec) },
         ports: ports(spec.get("ports")),
+        type_name: type_name.to_owned(),
+        families: families(spec.get("ipFamilies")),
         session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
         session_affinity_config: config.cloned(),
+        internal_traffic_policy: short("internalTrafficPolicy").unwrap_or_else(|| "Cluster".to_owned()),
+        traffic_distribution: short("trafficDistribution"),
+        metadata: metadata::Exported::of_export(export),
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
         routing: annotated(ROUTING),
         weight: annotated(WEIGHT),
@@ -112,6 +139,17 @@ pub(crate) fn ports(list: Option<&Value>) -> Vec<ImportPort> {
         })
     })
     .collect()
+}
+
+/// Reads families of addresses, in their order, each once.
+pub(crate) fn families(list: Option<&Value>) -> Vec<String> {
+    let mut families: Vec<String> = Vec::new();
+    for family in list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        if matches!(family, "IPv4" | "IPv6") && families.iter().all(|known| known != family) {
+            families.push(family.to_owned());
+        }
+    }
+    families
 }
 
 /// Reads the addresses of a Service, each once, in the Service's order.

@@ -97,7 +97,7 @@ async fn an_export_before_its_service_waits_for_it_and_one_after_it_is_told() {
     let (status, reason, message) = east.condition("web", "Valid").unwrap();
     assert_eq!(
         (status.as_str(), reason.as_str(), message.as_str()),
-        ("False", "ServiceUnavailable", "Service to be exported doesn't exist")
+        ("False", "NoService", "Service to be exported doesn't exist")
     );
     assert_eq!((east.said("web", "Ready"), broker.0.snapshot().len()), ("none".to_owned(), 0));
     east.service("web", "10.96.0.7");
@@ -108,28 +108,46 @@ async fn an_export_before_its_service_waits_for_it_and_one_after_it_is_told() {
     settle().await;
     assert_eq!(
         (east.said("web", "Valid"), east.said("web", "Ready")),
-        ("False/ServiceUnavailable".to_owned(), "False/NoServiceImport".to_owned())
+        ("False/NoService".to_owned(), "False/NoServiceImport".to_owned())
     );
     assert_eq!(broker.0.snapshot(), Vec::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn types_that_cannot_be_exported_are_refused_until_they_are_others() {
+async fn a_service_with_an_external_name_is_refused_until_it_is_another() {
     let (broker, east) = start();
     east.export("web", 1_000);
-    for kind in ["NodePort", "LoadBalancer", "ExternalName"] {
+    for kind in ["ExternalName", "Unheard"] {
         east.service("web", "10.96.0.7");
         settle().await;
         assert_eq!(east.said("web", "Ready"), "True/Exported");
         east.edit(Kind::Service, "shop", "web", |service| service.body["spec"]["type"] = json!(kind));
         settle().await;
-        let (_, reason, message) = east.condition("web", "Valid").unwrap();
+        let (status, reason, message) = east.condition("web", "Valid").unwrap();
         assert_eq!(
-            (reason.as_str(), message),
-            ("UnsupportedServiceType", format!("Service of type {kind} not supported"))
+            (status.as_str(), reason.as_str(), message),
+            ("False", "InvalidServiceType", format!("Service of type {kind} not supported"))
         );
         assert_eq!(broker.0.snapshot(), Vec::new());
-        assert_eq!(east.slices_of("east"), Vec::new());
+        assert!(east.slices_of("east").is_empty() && east.import("web").is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_with_node_ports_or_a_load_balancer_are_exported_by_their_cluster_ips() {
+    let (broker, east) = start();
+    east.service("web", "10.96.0.7");
+    east.export("web", 1_000);
+    for kind in ["NodePort", "LoadBalancer"] {
+        east.edit(Kind::Service, "shop", "web", |service| service.body["spec"]["type"] = json!(kind));
+        settle().await;
+        assert_eq!(
+            (east.said("web", "Valid"), east.said("web", "Ready")),
+            said("True/Valid", "True/Exported")
+        );
+        let import = east.import("web").unwrap();
+        assert_eq!(import.body["spec"]["type"], "ClusterSetIP");
+        assert_eq!(addresses(&slices_of(&broker, BROKER, "east")[0])[0].0, "10.96.0.7");
     }
 }
 
@@ -373,4 +391,8 @@ async fn back_ends_that_come_and_go_all_the_time_make_no_storm_and_a_rollout_doe
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         assert_eq!(addresses(&slices_of(&broker, BROKER, "east")[0])[0].1, change % 2 == 0);
     }
+}
+
+fn said(valid: &str, ready: &str) -> (String, String) {
+    (valid.to_owned(), ready.to_owned())
 }

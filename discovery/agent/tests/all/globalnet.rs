@@ -134,3 +134,49 @@ async fn of_two_families_one_is_translated() {
     found.sort();
     assert_eq!(found, ["242.1.0.9", "fd00:96::7", "fd00:96::8"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn services_of_types_that_globalnet_gives_no_address_are_refused_with_their_type() {
+    let (broker, east) = start();
+    east.service("web", "10.96.0.7");
+    east.export("web", 1_000);
+    east.edit(Kind::Service, "shop", "web", |service| service.body["spec"]["type"] = json!("NodePort"));
+    settle().await;
+    let (_, reason, message) = east.condition("web", "Valid").unwrap();
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("InvalidServiceType", "Service of type NodePort not supported with Globalnet")
+    );
+    assert_eq!(broker.0.snapshot(), Vec::new());
+    // One that has an address all the same is reached by it.
+    let spec = json!({"target": "ClusterIPService", "serviceRef": {"name": "web"}});
+    east.put(ingress("web", &spec, &json!({}), &allocated("242.1.0.9")));
+    settle().await;
+    assert_eq!(addresses(&slices_of(&broker, BROKER, "east")[0])[0].0, "242.1.0.9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn families_are_those_by_which_others_reach_a_service() {
+    let (_broker, east) = start();
+    east.put(service(
+        "web",
+        &json!({"clusterIP": "fd96::7", "clusterIPs": ["fd96::7", "10.96.0.7"], "ipFamilies": ["IPv6", "IPv4"],
+        "ports": [{"port": 80}]}),
+    ));
+    let spec = json!({"target": "ClusterIPService", "serviceRef": {"name": "web"}});
+    east.put(ingress("web", &spec, &json!({}), &allocated("242.1.0.9")));
+    east.put(service(
+        "six",
+        &json!({"clusterIP": "fd96::8", "clusterIPs": ["fd96::8"], "ports": [{"port": 80}]}),
+    ));
+    east.put(service("db", &json!({"clusterIP": "None", "ipFamilies": ["IPv4"], "ports": [{"port": 80}]})));
+    for name in ["web", "six", "db"] {
+        east.export(name, 1_000);
+    }
+    settle().await;
+    let families = |name: &str| east.import(name).unwrap().body["spec"]["ipFamilies"].clone();
+    assert_eq!(
+        (families("web"), families("six"), families("db")),
+        (json!(["IPv4", "IPv6"]), json!(["IPv6"]), json!(["IPv4"]))
+    );
+}

@@ -11,5 +11,6 @@ mod hostile;
 mod lab;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
+mod merged;
 mod set;
 mod simulation;

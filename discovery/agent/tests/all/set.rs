@@ -12,6 +12,10 @@ use crate::lab::{
     BROKER, Cluster, OPERATOR, addresses, aggregate, clusters, ports, settle, since, slices_of,
 };
 
+/// The reasons of exports that differ in affinity and its configuration.
+const AFFINITY: &str = "SessionAffinityConflict,ConflictingSessionAffinity,\
+                        SessionAffinityConfigConflict,ConflictingSessionAffinityConfig";
+
 fn start<const COUNT: usize>(ids: [&str; COUNT]) -> (ApiStore, [Cluster; COUNT]) {
     let broker = ApiStore::default();
     let clusters = ids.map(|id| Cluster::start(id, &broker));
@@ -142,7 +146,7 @@ async fn ports_are_the_union_and_differences_are_told_on_both_sides_until_they_a
     );
     for cluster in [&east, &west] {
         let (status, reason, message) = cluster.condition("web", "Conflict").unwrap();
-        assert_eq!((status.as_str(), reason.as_str()), ("True", "ConflictingPorts"));
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "PortConflict,ConflictingPorts"));
         assert!(message.contains("[east, west]") && message.contains("intersection"), "{message}");
         assert_eq!(cluster.said("web", "Ready"), "True/Exported");
     }
@@ -171,7 +175,7 @@ async fn affinity_is_the_oldest_ones_and_the_younger_takes_over_when_that_one_go
     assert_eq!(affinity(), "None");
     for cluster in [&east, &west] {
         let (_, reason, message) = cluster.condition("web", "Conflict").unwrap();
-        assert_eq!(reason, "ConflictingSessionAffinity,ConflictingSessionAffinityConfig");
+        assert_eq!(reason, AFFINITY);
         assert!(message.contains("cluster \"east\" (clusters [west] disagree)"), "{message}");
     }
     east.unexport("web");
@@ -232,10 +236,10 @@ async fn of_two_types_the_oldest_is_exported_and_both_are_told() {
     assert!(slices_of(&broker, BROKER, "west").is_empty() && north.slices_of("west").is_empty());
     assert_eq!(
         (west.said("web", "Ready"), east.said("web", "Ready")),
-        ("False/ExportFailed".to_owned(), "True/Exported".to_owned())
+        ("False/Failed".to_owned(), "True/Exported".to_owned())
     );
     for cluster in [&east, &west] {
-        assert_eq!(cluster.said("web", "Conflict"), "True/ConflictingType");
+        assert_eq!(cluster.said("web", "Conflict"), "True/TypeConflict,ConflictingType");
     }
     // The oldest gives in.
     east.unexport("web");
@@ -256,10 +260,7 @@ async fn of_two_types_the_oldest_is_exported_and_both_are_told() {
         (kind(), clusters(&aggregate(&broker, "web").unwrap())),
         (json!("ClusterSetIP"), vec!["east".to_owned()])
     );
-    assert_eq!(
-        (west.said("web", "Ready"), north.slices_of("west").len()),
-        ("False/ExportFailed".to_owned(), 0)
-    );
+    assert_eq!((west.said("web", "Ready"), north.slices_of("west").len()), ("False/Failed".to_owned(), 0));
     // The younger one gives in.
     west.edit(Kind::Service, "shop", "web", |service| {
         service.body["spec"]["clusterIP"] = json!("10.97.0.7");
@@ -418,10 +419,7 @@ async fn while_the_broker_is_away_nothing_goes_and_the_change_follows_when_it_is
     broker.0.set_fault(crate::memory_store::Fault::Fails);
     exported(&west, "10.97.0.7", 2_000);
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(
-        (west.slices_of("east").len(), west.said("web", "Ready")),
-        (1, "False/AwaitingExport".to_owned())
-    );
+    assert_eq!((west.slices_of("east").len(), west.said("web", "Ready")), (1, "False/Pending".to_owned()));
     assert_eq!(west.slices_of("west").len(), 1, "here it answers");
     broker.0.set_fault(crate::memory_store::Fault::None);
     broker.0.break_watches();
@@ -437,7 +435,7 @@ async fn a_broker_that_does_not_take_an_export_is_told_on_it_until_it_does() {
     settle().await;
     let (_, reason, message) = east.condition("web", "Ready").unwrap();
     assert!(
-        reason == "ExportFailed" && message.starts_with("Unable to export: ") && message.contains("no right"),
+        reason == "Failed" && message.starts_with("Unable to export: ") && message.contains("no right"),
         "{message}"
     );
     broker.0.set_fault(crate::memory_store::Fault::None);

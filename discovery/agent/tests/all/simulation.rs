@@ -149,7 +149,7 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
             let ready = cluster.said(name, "Ready");
             if exported(cluster, name).is_some() {
                 let is_winner = winners.contains(cluster.config.cluster_id.as_str());
-                assert_eq!(ready, if is_winner { "True/Exported" } else { "False/ExportFailed" }, "{name}");
+                assert_eq!(ready, if is_winner { "True/Exported" } else { "False/Failed" }, "{name}");
             }
             let own = cluster.store.find(
                 Kind::ServiceImport,
