@@ -63,6 +63,8 @@ struct Facts {
     plural: &'static str,
     short_names: &'static [&'static str],
     api_version: &'static str,
+    /// Group and version of a newer version with the same fields.
+    newer_version: Option<&'static str>,
     is_namespaced: bool,
     has_status_subresource: bool,
 }
@@ -75,6 +77,7 @@ const fn ours(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
         plural,
         short_names: &[],
         api_version,
+        newer_version: None,
         is_namespaced: true,
         has_status_subresource: false,
     }
@@ -92,6 +95,7 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
 const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     Facts {
         api_version: "multicluster.x-k8s.io/v1alpha1",
+        newer_version: Some("multicluster.x-k8s.io/v1beta1"),
         has_status_subresource: true,
         ..ours(kind, name, plural)
     }
@@ -194,6 +198,17 @@ impl Kind {
         self.facts().api_version
     }
 
+    /// Returns group and version of a newer version of this kind with the same fields, which a server may serve beside the other
+    /// one or in its place.
+    pub const fn newer_version(self) -> Option<&'static str> {
+        self.facts().newer_version
+    }
+
+    /// Returns `true` if this is the group and version of this kind in one of its versions.
+    pub fn has_api_version(self, text: &str) -> bool {
+        text == self.api_version() || self.newer_version() == Some(text)
+    }
+
     /// Returns the API group; empty for Kubernetes' core group.
     pub fn group(self) -> &'static str {
         self.api_version().split_once('/').map_or("", |(group, _)| group)
@@ -263,6 +278,9 @@ mod tests {
         for kind in [Kind::ServiceExport, Kind::ServiceImport] {
             assert_eq!((kind.group(), kind.version()), ("multicluster.x-k8s.io", "v1alpha1"));
             assert!(kind.is_namespaced() && kind.has_status_subresource());
+            let versions =
+                ["v1alpha1", "v1beta1", "v1", ""].map(|version| format!("multicluster.x-k8s.io/{version}"));
+            assert_eq!(versions.map(|version| kind.has_api_version(&version)), [true, true, false, false]);
         }
         assert!(!Kind::Namespace.is_namespaced());
         let mut directories: Vec<_> = Kind::ALL.into_iter().map(Kind::directory).collect();

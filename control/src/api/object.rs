@@ -112,19 +112,20 @@ impl Object {
         ObjectKey::new(self.kind, &self.metadata.namespace, &self.metadata.name)
     }
 
-    /// Reads an object from a JSON document.
+    /// Reads an object from a JSON document. One of a kind's newer version has the kind's own afterwards.
     ///
     /// # Errors
     /// [`ApiError::Field`] when apiVersion, kind or metadata are missing or of the wrong type. The body is not looked
     /// at: [`Object::check_shape`] does that.
     pub fn from_value(value: Value) -> Result<Self, ApiError> {
-        let object: Self =
+        let mut object: Self =
             serde_path_to_error::deserialize(value).map_err(|error| ApiError::from_serde(&error))?;
         let expected = object.kind.api_version();
-        if object.api_version != expected {
+        if !object.kind.has_api_version(&object.api_version) {
             let reason = format!("is `{}`, expected `{expected}`", object.api_version);
             return Err(ApiError::field("apiVersion", reason));
         }
+        expected.clone_into(&mut object.api_version);
         Ok(object)
     }
 

@@ -138,7 +138,7 @@ fn check_kind(value: &Value, dir: &KindDir) -> Result<(), BadFile> {
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     let expected = dir.kind.api_version();
-    if text("apiVersion") != expected {
+    if !dir.kind.has_api_version(text("apiVersion")) {
         let reason = format!("is `{}`, expected `{expected}`", text("apiVersion").escape_debug());
         return Err(BadFile::field("apiVersion", reason));
     }

@@ -57,6 +57,17 @@ impl Operation {
         self.status(code, &status)
     }
 
+    /// Returns `true` if an answer says that the kind is not served in the version that was asked for.
+    pub(super) fn is_unserved(&self, code: StatusCode, body: &[u8]) -> bool {
+        let status: Option<Status> = serde_json::from_slice(body).ok();
+        let is_about = |status: &Status| {
+            let details = status.details.as_ref();
+            (self.verb != Verb::Create && self.names_object(status))
+                || details.is_some_and(|details| details.kind == "namespaces")
+        };
+        code == StatusCode::NOT_FOUND && !status.is_some_and(|status| is_about(&status))
+    }
+
     /// Returns the error of a refusal with this status.
     pub(super) fn status(&self, code: StatusCode, status: &Status) -> StoreError {
         let key = || self.key.clone();
@@ -127,7 +138,12 @@ impl Operation {
             format!("it has no namespace {namespace}")
         } else {
             let kind = self.key.kind;
-            format!("it does not serve {} of {}; is the CRD installed?", kind.plural(), kind.api_version())
+            let newer = kind.newer_version().map_or_else(String::new, |newer| format!(" or {newer}"));
+            format!(
+                "it does not serve {} of {}{newer}; is the CRD installed?",
+                kind.plural(),
+                kind.api_version()
+            )
         };
         self.lost(io::Error::new(io::ErrorKind::NotFound, with_message(&meaning, status)))
     }

@@ -52,12 +52,14 @@ pub(super) async fn read(
 ) -> Result<List, StoreError> {
     let key = &selection.key;
     let operation = Operation::new(Verb::List, key.clone(), &transport.access);
-    let path = format!("{}?{}", collection(key.kind, &key.namespace), selection.query());
+    let path = |version| format!("{}?{}", collection(key.kind, version, &key.namespace), selection.query());
+    let mut version = transport.versions.of(key.kind);
+    let mut is_other = false;
     let mut list = List::new(key.kind);
     let mut pages = Pages::new(key.kind);
     loop {
         let limits = (limit, pages.bytes());
-        let asked = format!("{path}{}", pages.query());
+        let asked = format!("{}{}", path(version), pages.query());
         let answer = transport.call_within(Verb::List, Method::GET, &asked, None, limits).await;
         let (code, body) = match answer {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
@@ -72,6 +74,15 @@ pub(super) async fn read(
         if code == StatusCode::GONE && pages.restart() {
             // The list took too long to read in pages: what is left is of another version. Once more, whole.
             list = List::new(key.kind);
+            continue;
+        }
+        if code == StatusCode::NOT_FOUND
+            && !is_other
+            && let Some(other) = transport.versions.other(key.kind, version)
+        {
+            // What was read so far is of a version that is served no more.
+            (version, is_other) = (other, true);
+            (list, pages) = (List::new(key.kind), Pages::new(key.kind));
             continue;
         }
         if !code.is_success() {

@@ -36,6 +36,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod versions;
 mod watch;
 
 pub use access::{Access, AccessError, ServerSettings};

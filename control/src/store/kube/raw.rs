@@ -62,19 +62,21 @@ impl<'de, const LIMIT: usize> Deserialize<'de> for Raw<LIMIT> {
     }
 }
 
-/// Returns the path of all objects of a kind in a namespace, or in all if that is empty. Names must have been checked.
-pub(super) fn collection(kind: Kind, namespace: &str) -> String {
+/// Returns the path of all objects of a kind, in one of its versions, in a namespace, or in all if that is empty. Names must
+/// have been checked.
+pub(super) fn collection(kind: Kind, version: &str, namespace: &str) -> String {
     let root = if kind.group().is_empty() { "/api" } else { "/apis" };
     let plural = kind.plural();
     match kind.is_namespaced() && !namespace.is_empty() {
-        true => format!("{root}/{}/namespaces/{namespace}/{plural}", kind.api_version()),
-        false => format!("{root}/{}/{plural}", kind.api_version()),
+        true => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+        false => format!("{root}/{version}/{plural}"),
     }
 }
 
-/// Encodes the object as it is sent in a write: without the fields that only the server sets. A write without uid keeps
+/// Encodes the object as it is sent in a write of this version of its kind: without the fields that only the server sets. A write without uid keeps
 /// the uid, and the version that is sent with an update is of one incarnation only.
-pub(super) fn outgoing(mut object: Object, with_version: bool) -> Vec<u8> {
+pub(super) fn outgoing(mut object: Object, version: &str, with_version: bool) -> Vec<u8> {
+    version.clone_into(&mut object.api_version);
     let metadata = &mut object.metadata;
     metadata.uid = None;
     metadata.generation = None;
@@ -140,8 +142,8 @@ mod tests {
             (Kind::Pod, "/api/v1/namespaces/ns/pods"),
         ];
         for (kind, path) in paths {
-            assert_eq!(collection(kind, "ns"), path);
+            assert_eq!(collection(kind, kind.api_version(), "ns"), path);
         }
-        assert_eq!(collection(Kind::Pod, ""), "/api/v1/pods");
+        assert_eq!(collection(Kind::Pod, "v1", ""), "/api/v1/pods");
     }
 }

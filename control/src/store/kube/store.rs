@@ -31,6 +31,9 @@ pub struct KubeStore {
     pub(super) timeout: Duration,
 }
 
+/// The path of a request, and what it sends.
+type Request = (String, Option<Vec<u8>>);
+
 impl KubeStore {
     /// How long a request may stay without answer. Longer than an API server under load takes.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,17 +78,31 @@ impl KubeStore {
         check_name(key)
     }
 
-    /// Sends one request about one object and returns the body of the answer.
+    /// Sends one request about one object and returns the body of the answer. It is made for the version of the kind that the
+    /// server serves, and made anew for another one where it does not serve that.
     async fn request(
         &self,
         operation: &Operation,
         method: Method,
-        path: &str,
-        body: Option<Vec<u8>>,
+        make: impl Fn(&str) -> Request,
     ) -> Result<Bytes, StoreError> {
-        let answer = self.transport.call(operation.verb, method, path, body, self.timeout).await;
-        let (code, body) = answer.map_err(|error| operation.lost(error))?;
-        if code.is_success() { Ok(body) } else { Err(operation.refused(code, &body)) }
+        let kind = operation.key.kind;
+        let mut version = self.transport.versions.of(kind);
+        let mut is_other = false;
+        loop {
+            let (path, body) = make(version);
+            let answer = self.transport.call(operation.verb, method.clone(), &path, body, self.timeout).await;
+            let (code, body) = answer.map_err(|error| operation.lost(error))?;
+            if code.is_success() {
+                return Ok(body);
+            }
+            let is_unserved = !is_other && operation.is_unserved(code, &body);
+            let other = is_unserved.then(|| self.transport.versions.other(kind, version)).flatten();
+            match other {
+                Some(other) => (version, is_other) = (other, true),
+                None => return Err(operation.refused(code, &body)),
+            }
+        }
     }
 
     fn read(operation: &Operation, body: &[u8]) -> Result<Object, StoreError> {
@@ -107,8 +124,11 @@ impl KubeStore {
         let version = Some(version_of(&object)?);
         let operation = Operation { version, ..self.operation(Verb::Update, object.key()) };
         self.check_key(&operation.key)?;
-        let path = format!("{}{subresource}", path_of(&operation.key));
-        let body = self.request(&operation, Method::PUT, &path, Some(outgoing(object, true))).await?;
+        let make = |version: &str| {
+            let path = format!("{}{subresource}", path_of(&operation.key, version));
+            (path, Some(outgoing(object.clone(), version, true)))
+        };
+        let body = self.request(&operation, Method::PUT, make).await?;
         Self::read(&operation, &body)
     }
 
@@ -119,7 +139,8 @@ impl KubeStore {
     ) -> Result<(), StoreError> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
         let body = options.to_string().into_bytes();
-        self.request(&operation, Method::DELETE, &path_of(&operation.key), Some(body)).await.map(drop)
+        let make = |version: &str| (path_of(&operation.key, version), Some(body.clone()));
+        self.request(&operation, Method::DELETE, make).await.map(drop)
     }
 }
 
@@ -162,8 +183,11 @@ impl Store for KubeStore {
     async fn create(&self, object: Object) -> Result<Object, StoreError> {
         let operation = self.operation(Verb::Create, object.key());
         self.check_key(&operation.key)?;
-        let path = collection(operation.key.kind, &operation.key.namespace);
-        let body = self.request(&operation, Method::POST, &path, Some(outgoing(object, false))).await?;
+        let make = |version: &str| {
+            let path = collection(operation.key.kind, version, &operation.key.namespace);
+            (path, Some(outgoing(object.clone(), version, false)))
+        };
+        let body = self.request(&operation, Method::POST, make).await?;
         Self::read(&operation, &body)
     }
 
@@ -186,7 +210,8 @@ impl Store for KubeStore {
     ) -> Result<ObjectMeta, StoreError> {
         let operation = self.operation(Verb::Patch, object.key());
         self.check_key(&operation.key)?;
-        let request = patch::request(path_of(&operation.key), object, annotation, value)
+        let path = path_of(&operation.key, self.transport.versions.of(object.kind));
+        let request = patch::request(path, object, annotation, value)
             .map_err(|error| operation.lost(io::Error::other(error)))?;
         let answer =
             self.transport.exchange(operation.verb, request, (self.timeout, bounds::OBJECT_BYTES)).await;
@@ -213,7 +238,8 @@ impl Store for KubeStore {
     async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, StoreError> {
         self.check_key(key)?;
         let operation = self.operation(Verb::Get, key.clone());
-        match self.request(&operation, Method::GET, &path_of(key), None).await {
+        let make = |version: &str| (path_of(key, version), None);
+        match self.request(&operation, Method::GET, make).await {
             Ok(body) => Self::read(&operation, &body).map(Some),
             Err(StoreError::NotFound(_)) => Ok(None),
             Err(error) => Err(error),
@@ -228,8 +254,8 @@ impl Store for KubeStore {
     }
 }
 
-fn path_of(key: &ObjectKey) -> String {
-    format!("{}/{}", collection(key.kind, &key.namespace), key.name)
+fn path_of(key: &ObjectKey, version: &str) -> String {
+    format!("{}/{}", collection(key.kind, version, &key.namespace), key.name)
 }
 
 /// Returns the version that a write is based on.

@@ -35,6 +35,7 @@ use super::dial::Dial;
 use super::failure::explain;
 use super::requests::{Counters, Outcome, Requests, Verb};
 use super::session::{self, Session};
+use super::versions::Versions;
 
 /// An answer's body, watched over.
 pub(super) type Guarded = UnsyncBoxBody<Bytes, io::Error>;
@@ -52,6 +53,7 @@ const PAGE_TIMEOUTS: u32 = 6;
 
 pub(super) struct Transport {
     pub(super) access: Access,
+    pub(super) versions: Versions,
     dial: Option<Dial>,
     silence: Duration,
     requests: Counters,
@@ -76,6 +78,7 @@ impl Transport {
     pub(super) fn new(access: Access, dial: Option<Dial>, silence: Duration) -> Self {
         Self {
             access,
+            versions: Versions::default(),
             dial,
             silence,
             requests: Counters::default(),

@@ -174,9 +174,10 @@ impl Watcher {
         self.rate_limit.wait(Verb::Watch, &self.transport).await;
         let operation = Operation::new(Verb::Watch, self.selection.key.clone(), &self.transport.access);
         let lost = |error| Stop::Unreadable(operation.lost(error));
+        let kind = self.selection.key.kind;
         let path = format!(
             "{}?{}watch=true&timeoutSeconds={WATCH_SECONDS}&allowWatchBookmarks=true&resourceVersion={}",
-            collection(self.selection.key.kind, &self.selection.key.namespace),
+            collection(kind, self.transport.versions.of(kind), &self.selection.key.namespace),
             self.selection.query(),
             escaped(version)
         );

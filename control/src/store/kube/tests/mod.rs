@@ -4,4 +4,5 @@ mod fake;
 mod hostile;
 mod hostile_changes;
 mod requests;
+mod versions;
 mod watches;
