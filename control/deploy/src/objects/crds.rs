@@ -27,14 +27,18 @@ fn multi_cluster(kind: &str, short: &str, columns: &[(&str, &str, &str)]) -> Man
         .iter()
         .map(|(name, kind, path)| json!({"name": name, "type": kind, "jsonPath": path}))
         .collect();
-    let version = json!({
-        "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-            "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
-            "spec": anything, "status": anything,
-        }}},
-    });
+    // The newer version has the same fields. The older one is stored: upstream's definition, which may come in the place of this
+    // one, has that alone.
+    let version = |name: &str, is_stored: bool| {
+        json!({
+            "name": name, "served": true, "storage": is_stored, "subresources": {"status": {}},
+            "additionalPrinterColumns": columns,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+                "spec": anything, "status": anything,
+            }}},
+        })
+    };
     let singular = kind.to_ascii_lowercase();
     let plural = format!("{singular}s");
     Manifest::new(json!({
@@ -47,7 +51,7 @@ fn multi_cluster(kind: &str, short: &str, columns: &[(&str, &str, &str)]) -> Man
             "group": "multicluster.x-k8s.io", "scope": "Namespaced",
             "names": {"plural": plural, "singular": singular, "kind": kind,
                 "listKind": format!("{kind}List"), "shortNames": [short]},
-            "versions": [version],
+            "versions": [version("v1alpha1", true), version("v1beta1", false)],
         },
     }))
 }
