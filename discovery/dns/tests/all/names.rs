@@ -169,6 +169,38 @@ fn tcp_and_udp_on_one_number_give_one_record() {
 }
 
 #[test]
+fn each_ready_host_and_named_port_of_a_headless_service_has_a_record_and_both_families() {
+    let mut server = Server::new();
+    server.import_headless("db");
+    let host = |name: &str, addresses: &[&str], is_ready| trieste_dns::Endpoint {
+        addresses: ips(addresses),
+        host: Some(label(name)),
+        is_ready,
+    };
+    let ports =
+        vec![port("sql", Protocol::Tcp, 5432), port("admin", Protocol::Tcp, 81), port("", Protocol::Tcp, 9)];
+    let endpoints = vec![
+        host("db-0", &["10.2.1.1", "10.2.1.2", "fd02::1"], true),
+        host("db-1", &["fd02::2"], true),
+        host("db-2", &["10.2.1.3"], false),
+    ];
+    server.slice("db", "east", Slice { endpoints, ports, publishes_not_ready: false });
+    let ask = |question: &str, rtype| server.data(&format!("{question}db.shop.svc.{ZONE}"), rtype);
+    for (name, number) in [("sql", 5432), ("admin", 81)] {
+        let target = |host: &str| format!("0 50 {number} {host}.east.db.shop.svc.{ZONE}");
+        assert_eq!(ask(&format!("_{name}._tcp."), Rtype::SRV), [target("db-0"), target("db-1")]);
+    }
+    assert_eq!(ask("_._tcp.", Rtype::SRV), Vec::<String>::new(), "a port without a name has none");
+    assert_eq!(ask("db-0.east.", Rtype::A), ["10.2.1.1", "10.2.1.2"], "one for each address");
+    assert_eq!(
+        (ask("db-0.east.", Rtype::AAAA), ask("db-1.east.", Rtype::A)),
+        (vec!["fd02::1".into()], vec![])
+    );
+    assert_eq!(ask("", Rtype::AAAA), ["fd02::1", "fd02::2"]);
+    assert_eq!(server.ask(&format!("db-2.east.db.shop.svc.{ZONE}"), Rtype::A).rcode, Rcode::NXDOMAIN);
+}
+
+#[test]
 fn the_apex_has_its_authority() {
     let server = server();
     assert_eq!(server.data(ZONE, Rtype::NS), ["ns.dns.clusterset.local."]);
