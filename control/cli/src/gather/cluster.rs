@@ -111,7 +111,13 @@ impl Gathering {
 
     async fn objects(&self, objects: &Objects, printer: &mut Printer) -> anyhow::Result<()> {
         let path = objects.path(&self.namespace, &self.broker_namespace);
-        let list = match self.api.list(&path).await {
+        let mut found = self.api.list(&path).await;
+        if matches!(found, Ok(None))
+            && let Some(path) = objects.newer_path(&self.namespace, &self.broker_namespace)
+        {
+            found = self.api.list(&path).await;
+        }
+        let list = match found {
             Ok(Some(list)) => list,
             // A kind that the cluster does not have.
             Ok(None) => return Ok(()),

@@ -62,6 +62,7 @@ const RBAC: &str = "apis/rbac.authorization.k8s.io/v1";
 const SUBMARINER: &str = "apis/submariner.io/v1";
 const OPERATOR: &str = "apis/submariner.io/v1alpha1";
 const MULTI_CLUSTER: &str = "apis/multicluster.x-k8s.io/v1alpha1";
+const NEWER_MULTI_CLUSTER: &str = "apis/multicluster.x-k8s.io/v1beta1";
 const SLICES: &str = "apis/discovery.k8s.io/v1";
 
 pub(super) const CONNECTIVITY: Content = Content {
@@ -146,7 +147,16 @@ pub(super) const INSTALLATION: Content = Content {
 impl Objects {
     /// The path of their list.
     pub(super) fn path(&self, own: &str, broker: &str) -> String {
-        let Self { api, plural, scope } = self;
+        self.path_in(self.api, own, broker)
+    }
+
+    /// Returns the path in the other version in which a cluster may serve the kind; `None` if there is one alone.
+    pub(super) fn newer_path(&self, own: &str, broker: &str) -> Option<String> {
+        (self.api == MULTI_CLUSTER).then(|| self.path_in(NEWER_MULTI_CLUSTER, own, broker))
+    }
+
+    fn path_in(&self, api: &str, own: &str, broker: &str) -> String {
+        let Self { plural, scope, .. } = self;
         match scope {
             Scope::Own => format!("/{api}/namespaces/{own}/{plural}"),
             Scope::Broker => format!("/{api}/namespaces/{broker}/{plural}"),
@@ -193,3 +203,21 @@ pub(super) const GATEWAY_COMMANDS: [(&str, &[&str]); 9] = [
     ("ipsec-status", &["ipsec", "status"]),
     ("ipsec-trafficstatus", &["ipsec", "--trafficstatus"]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_with_two_versions_have_two_paths() {
+        let find = |plural| BROKER.objects.iter().find(|objects| objects.plural == plural).unwrap();
+        let (imports, slices) = (find("serviceimports"), find("endpointslices"));
+        assert_eq!(
+            [Some(imports.path("own", "broker")), imports.newer_path("own", "broker")],
+            ["v1alpha1", "v1beta1"].map(|version| Some(format!(
+                "/apis/multicluster.x-k8s.io/{version}/namespaces/broker/serviceimports"
+            )))
+        );
+        assert_eq!(slices.newer_path("own", "broker"), None);
+    }
+}
