@@ -144,8 +144,8 @@ pub(crate) fn union_of_families<'a>(
     let mut union: Vec<String> = Vec::new();
     for cluster in by_age {
         let of_cluster = slices.clone().filter(|slice| name::source_cluster(slice) == Some(*cluster));
-        let said = of_own.iter().filter(|_| *cluster == own).cloned();
-        for family in said.chain(of_cluster.map(|slice| slices::identity(slice).1)) {
+        let declared = of_own.iter().filter(|_| *cluster == own).cloned();
+        for family in declared.chain(of_cluster.map(|slice| slices::identity(slice).1)) {
             if matches!(family.as_str(), "IPv4" | "IPv6") && !union.contains(&family) {
                 union.push(family);
             }

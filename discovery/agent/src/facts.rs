@@ -111,10 +111,10 @@ fn verdict(
 fn families(exported: &Exported, slices: &[Object]) -> Vec<String> {
     let mut families: Vec<String> = Vec::new();
     let of_ips = exported.ips.iter().map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned());
-    let is_said = !exported.ips.is_empty() || !exported.families.is_empty();
-    let of_slices = slices.iter().filter(|_| !is_said).map(|slice| slices::identity(slice).1);
-    let said = exported.families.iter().filter(|_| exported.ips.is_empty()).cloned();
-    for family in of_ips.chain(said).chain(of_slices) {
+    let is_declared = !exported.ips.is_empty() || !exported.families.is_empty();
+    let of_slices = slices.iter().filter(|_| !is_declared).map(|slice| slices::identity(slice).1);
+    let declared = exported.families.iter().filter(|_| exported.ips.is_empty()).cloned();
+    for family in of_ips.chain(declared).chain(of_slices) {
         if !families.contains(&family) {
             families.push(family);
         }
