@@ -22,10 +22,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_account() {
     let name = "a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_account";
     let Some(_turn) = root_test(name) else { return };
+    let spec = exported_and_withdrawn("v1alpha1");
+    assert!(spec.get("ipFamilies").is_none(), "the definition does not know it: {spec}");
+}
+
+#[test]
+fn clusters_that_serve_v1beta1_alone_export_and_import_with_its_fields() {
+    let name = "clusters_that_serve_v1beta1_alone_export_and_import_with_its_fields";
+    let Some(_turn) = root_test(name) else { return };
+    let spec = exported_and_withdrawn("v1beta1");
+    let fields = ["ipFamilies", "internalTrafficPolicy"].map(|field| spec[field].clone());
+    assert_eq!(fields, [json!(["IPv4"]), json!("Cluster")]);
+}
+
+/// Exports services from one cluster, whose definitions are of this version, to another, and withdraws them. Returns what the
+/// import of one was like.
+fn exported_and_withdrawn(version: &str) -> Value {
     let lab = Lab::new().unwrap();
     let servers = ["east", "west"].map(|name| ApiServer::alone(&lab, name).unwrap());
     let faults = servers.each_ref().map(|server| Faults::on_loopback(server).unwrap());
-    servers.iter().for_each(|server| install(server.client()));
+    servers.iter().for_each(|server| install(server.client(), version));
     let store = |of: usize| {
         let settings = ServerSettings {
             server: faults[of].server(),
@@ -83,6 +99,7 @@ fn a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_acc
                 .sum::<u64>()
         };
         assert_eq!((denied(&east), denied(&west)), (0, 0));
+        let spec = on_west.get(&import).await.unwrap().unwrap().body["spec"].clone();
 
         for name in ["web", "db"] {
             on_east.delete(&ObjectKey::new(Kind::ServiceExport, "shop", name)).await.unwrap();
@@ -96,7 +113,8 @@ fn a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_acc
                 && slices(&on_east, "").await.is_empty()
         })
         .await;
-    });
+        spec
+    })
 }
 
 fn spawn_agent(cluster: &str, local: &KubeStore, broker: &KubeStore) -> AgentHandle {
@@ -139,8 +157,8 @@ async fn export(store: &KubeStore) {
     }
 }
 
-/// Installs namespaces, definitions and the agent's account.
-fn install(client: &Client) {
+/// Installs namespaces, definitions of one version and the agent's account.
+fn install(client: &Client, version: &str) {
     for namespace in [NAMESPACE, BROKER, "shop"] {
         client.create_namespace(namespace).unwrap();
     }
@@ -149,11 +167,16 @@ fn install(client: &Client) {
         "name": text(), "protocol": text(), "appProtocol": text(), "port": {"type": "integer", "format": "int32"}}});
     let client_ip =
         json!({"type": "object", "properties": {"timeoutSeconds": {"type": "integer", "format": "int32"}}});
-    let spec = json!({"type": "object", "required": ["ports", "type"], "properties": {
+    let mut spec = json!({"type": "object", "required": ["ports", "type"], "properties": {
         "type": {"type": "string", "enum": ["ClusterSetIP", "Headless"]},
         "ips": {"type": "array", "maxItems": 1, "items": text()}, "ports": {"type": "array", "items": port},
         "sessionAffinity": text(),
         "sessionAffinityConfig": {"type": "object", "properties": {"clientIP": client_ip}}}});
+    if version == "v1beta1" {
+        spec["properties"]["ipFamilies"] = json!({"type": "array", "maxItems": 2, "items": text()});
+        spec["properties"]["internalTrafficPolicy"] = text();
+        spec["properties"]["trafficDistribution"] = text();
+    }
     let cluster = json!({"type": "object", "required": ["cluster"], "properties": {"cluster": text()}});
     let status = json!({"type": "object", "properties": {"clusters": {"type": "array", "items": cluster,
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["cluster"]}}});
@@ -173,7 +196,7 @@ fn install(client: &Client) {
             "metadata": {"name": format!("{plural}.multicluster.x-k8s.io")},
             "spec": {"group": "multicluster.x-k8s.io", "scope": "Namespaced",
                 "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
-                "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
                     "schema": {"openAPIV3Schema": schema}}]}});
         client.apply(&definition).unwrap();
     }
