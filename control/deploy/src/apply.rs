@@ -137,11 +137,24 @@ async fn outlive(server: &Server, namespace: &Place) -> Result<(), DeployError> 
     }
 }
 
+/// Makes a kind, unless somebody has: whoever brings service discovery, or another project.
+///
+/// # Errors
+/// [`DeployError`] if the server refuses, or does not serve it.
+pub(crate) async fn define(server: &Server, definition: &Manifest) -> Result<(), DeployError> {
+    let Some(place) = Place::of(definition.as_value()) else { return Ok(()) };
+    if server.find(&place).await?.is_none() {
+        server.create(definition.as_value()).await?;
+        established(server, &place).await?;
+    }
+    Ok(())
+}
+
 /// Waits until a definition is served.
 ///
 /// # Errors
 /// [`DeployError::NotInTime`] if it is not; [`DeployError`] if the server refuses.
-pub(crate) async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
+async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
     let is_true = |object: &Value, kind: &str| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         conditions

@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use trieste_control::steps::{Outcome, Steps};
 
-use crate::apply::{apply_all, missing_rights};
+use crate::apply::{apply_all, define, missing_rights};
 use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
-use crate::join::define;
 use crate::objects::names::{
     CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER, broker_admin_token,
 };

@@ -18,14 +18,13 @@ pub use earlier::{Earlier, earlier, kept};
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
-pub(crate) use wait::{away, away_with, counts, pods};
 
 use std::time::Duration;
 
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
-use crate::apply::{apply_all, established, remove};
+use crate::apply::{apply_all, define, remove};
 use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
@@ -35,7 +34,7 @@ use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
-use crate::uninstall;
+use crate::services;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -196,8 +195,8 @@ pub async fn carry_out(
 
     let has_services = member.has_service_discovery();
     if !has_services {
-        uninstall::leave_services(local, &member.namespace, plan.patience, steps).await?;
-        uninstall::remove_services(local, &member.namespace).await?;
+        services::leave(local, &member.namespace, plan.patience, steps).await?;
+        services::remove_objects(local, &member.namespace).await?;
     }
     steps.begin("Deploying the gateway and the route agents");
     if plan.share.is_some() || has_services {
@@ -338,16 +337,6 @@ fn choose_gateway(
         return Some(name.clone());
     };
     Some(only.clone())
-}
-
-/// Makes a kind, unless somebody has: whoever brings service discovery, or another project.
-pub(crate) async fn define(server: &Server, definition: &Manifest) -> Result<(), DeployError> {
-    let Some(place) = Place::of(definition.as_value()) else { return Ok(()) };
-    if server.find(&place).await?.is_none() {
-        server.create(definition.as_value()).await?;
-        established(server, &place).await?;
-    }
-    Ok(())
 }
 
 /// Writes the member's status, which readers such as `show networks` look at.

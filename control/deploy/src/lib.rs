@@ -16,11 +16,13 @@ pub mod globalnet;
 pub mod join;
 pub mod objects;
 mod place;
+mod pods;
 pub mod preflight;
 pub mod psk;
 pub mod recover;
 pub mod remove_member;
 mod server;
+mod services;
 pub mod uninstall;
 
 pub use apply::{Tally, apply_all};

@@ -11,7 +11,6 @@
 mod clean;
 mod leave;
 mod look;
-mod services;
 
 use std::time::Duration;
 
@@ -20,13 +19,13 @@ use trieste_control::steps::{Outcome, Steps};
 
 pub(crate) use leave::remove_from_broker;
 pub use look::{Elsewhere, Found, broker_namespace, look};
-pub(crate) use services::{leave as leave_services, remove_objects as remove_services};
 
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
 use crate::place::Place;
 use crate::server::Server;
+use crate::services;
 
 /// The name in the labels of pods that `trieste diagnose` starts.
 const PROBE: &str = "trieste-probe";
@@ -59,7 +58,7 @@ pub async fn uninstall(
     if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
         return Err(nothing_here(options, &found.elsewhere));
     }
-    leave_services(server, &options.namespace, options.patience, steps).await?;
+    services::leave(server, &options.namespace, options.patience, steps).await?;
     let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
         let local = found.is_broker_of(member).then_some(server);

@@ -11,13 +11,11 @@ use crate::error::DeployError;
 use crate::objects::MemberOptions;
 use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, ROUTE_AGENT};
 use crate::place::Place;
+use crate::pods::{MOST, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
 /// How long cables to other clusters may take before they are told instead of waited for: ours.
 const CABLES: Duration = Duration::from_secs(15);
-
-/// Most pods whose state is told.
-const MOST: usize = 12;
 
 /// Waits for the route agents, the gateways and the word of the active one.
 pub(super) async fn until_up(
@@ -174,39 +172,6 @@ fn is_rolled_out(set: &Value, but: u64) -> bool {
         && status("numberReady") >= desired
 }
 
-/// Nodes that are not ready and on which a pod of an application is to run: waiting for them is in vain.
-pub(crate) async fn away_with(
-    server: &Server,
-    namespace: &str,
-    app: &str,
-) -> Result<Vec<String>, DeployError> {
-    let away = away(server).await?;
-    if away.is_empty() {
-        return Ok(away);
-    }
-    let pods = server.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await?;
-    let has_pod = |node: &String| pods.iter().any(|pod| pod["spec"]["nodeName"] == node.as_str());
-    Ok(away.into_iter().filter(has_pod).collect())
-}
-
-/// Nodes that are not ready.
-pub(crate) async fn away(server: &Server) -> Result<Vec<String>, DeployError> {
-    let nodes = server.list("v1", "Node", None, "").await?;
-    let is_ready = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        conditions
-            .filter(|condition| condition["type"] == "Ready")
-            .any(|condition| condition["status"] == "True")
-    };
-    let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
-    Ok(nodes.iter().filter(|node| !is_ready(node)).filter_map(name).collect())
-}
-
-pub(crate) fn counts(set: &Value) -> String {
-    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
-    format!("{} of {}", status("numberReady"), status("desiredNumberScheduled"))
-}
-
 /// The gateway that says of itself that it is active.
 async fn active(
     local: &Server,
@@ -242,49 +207,6 @@ fn late(what: &str, state: Vec<String>, patience: Duration) -> DeployError {
         state,
         next: "trieste diagnose all; everything is applied, and the command can be repeated".to_owned(),
     }
-}
-
-/// The state of the pods of an application that are not ready, one line each.
-pub(crate) async fn pods(local: &Server, namespace: &str, app: &str) -> Result<Vec<String>, DeployError> {
-    let found = local.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await?;
-    Ok(found.iter().filter_map(state).take(MOST).collect())
-}
-
-/// What keeps a pod from being ready; `None` if it is.
-fn state(pod: &Value) -> Option<String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or("no node");
-    let status = &pod["status"];
-    let containers: Vec<Value> = list(&status["initContainerStatuses"])
-        .into_iter()
-        .chain(list(&status["containerStatuses"]))
-        .collect();
-    let conditions = list(&status["conditions"]);
-    if conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True") {
-        return None;
-    }
-    let reason = containers.iter().find_map(waits_for).or_else(|| {
-        let unmet = conditions.iter().filter(|condition| condition["status"] != "True");
-        unmet
-            .filter_map(|condition| condition["message"].as_str())
-            .find(|text| !text.is_empty())
-            .map(str::to_owned)
-    });
-    let phase = status["phase"].as_str().unwrap_or("Unknown");
-    let reason = reason.map_or_else(String::new, |reason| {
-        let short: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-        format!(": {short}")
-    });
-    Some(format!("pod {name} on {node}: {phase}{reason}"))
-}
-
-fn waits_for(container: &Value) -> Option<String> {
-    let waiting = &container["state"]["waiting"];
-    let ended = &container["lastState"]["terminated"];
-    let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
-    let message = waiting["message"].as_str().or_else(|| ended["message"].as_str()).unwrap_or_default();
-    Some(format!("{reason} {message}").trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -331,19 +253,5 @@ mod tests {
         assert!(is_connected(&gateway, "west"));
         assert!(!is_connected(&gateway, "south") && !is_connected(&gateway, "north"));
         assert!(!is_connected(&json!({}), "west"));
-    }
-
-    #[test]
-    fn a_pod_says_why_it_is_not_ready() {
-        let pod =
-            |status: Value| json!({"metadata": {"name": "p"}, "spec": {"nodeName": "w1"}, "status": status});
-        let pulling = json!({"phase": "Pending", "containerStatuses": [
-            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]});
-        assert_eq!(state(&pod(pulling)).unwrap(), "pod p on w1: Pending: ImagePullBackOff no such image");
-        let unplaced = json!({"phase": "Pending", "conditions": [
-            {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]});
-        assert_eq!(state(&pod(unplaced)).unwrap(), "pod p on w1: Pending: 0/2 nodes are available");
-        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-        assert_eq!(state(&pod(ready)), None);
     }
 }

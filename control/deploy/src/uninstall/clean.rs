@@ -17,12 +17,12 @@ use trieste_control::steps::{Outcome, Steps};
 use super::Uninstall;
 use crate::apply::remove;
 use crate::error::DeployError;
-use crate::join::{away, away_with, counts, pods};
 use crate::objects::MemoryLimit;
 use crate::objects::names::{
     GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, ROUTE_AGENT, TRIESTE, VERSION_LABEL,
 };
 use crate::place::Place;
+use crate::pods::{away, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
 /// The label that no node has.

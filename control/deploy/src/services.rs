@@ -13,12 +13,12 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::apply::remove;
 use crate::cluster_dns;
 use crate::error::DeployError;
-use crate::join::pods;
 use crate::objects::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{MemberOptions, service_export, service_import};
 use crate::place::Place;
+use crate::pods::pods;
 use crate::server::{POLL, Server};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -132,7 +132,7 @@ const MOST: usize = 8;
 ///
 /// # Errors
 /// [`DeployError`] if the server does not answer.
-pub(super) async fn left_of(server: &Server, definition: &Place) -> Result<Vec<String>, DeployError> {
+pub(crate) async fn left_of(server: &Server, definition: &Place) -> Result<Vec<String>, DeployError> {
     for ours in [service_export(), service_import()] {
         if ours.name() == definition.name {
             let kind = ours.as_value()["spec"]["names"]["kind"].as_str().unwrap_or_default();
