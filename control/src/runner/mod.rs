@@ -75,6 +75,12 @@ pub trait Controller: Send + 'static {
     /// Returns what is to be watched. Asked again after each reconciliation.
     fn watches(&self) -> BTreeSet<Watch>;
 
+    /// Returns `true` if the controller does without this watch where its store refuses it so: it observes the error, the store
+    /// stays in use, and the watch is tried on. Any other watch that cannot be read closes those of its store.
+    fn does_without(&self, _watch: &Watch, _error: &StoreError) -> bool {
+        false
+    }
+
     /// Takes in an event of one of the watches, or the result of an own write. Returns the keys that it concerns: none if
     /// it changes nothing.
     fn observe(&mut self, watch: &Watch, event: StoreEvent, now: Instant) -> Vec<Self::Key>;

@@ -104,6 +104,13 @@ impl Claims {
         self.lost.get(name)
     }
 
+    /// Returns the cluster of a claim that contains this network, if there is one: that of the largest.
+    pub(super) fn claimant(&self, net: IpNet) -> Option<&str> {
+        let names = self.by_net.covering(net).flat_map(|(_, names)| names);
+        let claimants = names.filter_map(|name| self.claimants.get(name));
+        claimants.map(|claimant| &*claimant.origin).next()
+    }
+
     /// Counts the claimants evaluated since the beginning.
     pub(super) fn evaluated(&self) -> u64 {
         self.evaluated

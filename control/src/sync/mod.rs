@@ -37,6 +37,7 @@ mod grace;
 mod handle;
 mod name;
 mod nets;
+mod networks;
 mod plan;
 mod quota;
 mod removal;
@@ -50,6 +51,7 @@ pub use crate::admin::{BrokerLink, BrokerStatus as BrokerState, RefusedCluster a
 pub use config::{SyncConfig, SyncLimits, SyncMode, WriteGuard};
 pub use copy::OWN_ANNOTATIONS;
 pub use handle::{SyncHandle, Syncer};
+pub use networks::{Networks, NotIts};
 pub use plan::{OwnRefusal, Plan, View, plan};
 pub use side::Side;
 pub use status::SyncStats;

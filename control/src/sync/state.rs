@@ -412,7 +412,7 @@ fn is_same_version(known: &Object, object: &Object) -> bool {
     }
 }
 
-fn age_of(object: &Object) -> Timestamp {
+pub(super) fn age_of(object: &Object) -> Timestamp {
     object.metadata.creation_timestamp.unwrap_or(Timestamp::MAX)
 }
 

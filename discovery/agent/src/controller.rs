@@ -18,7 +18,7 @@ use crate::name::{BROKER, Key, LOCAL, ServiceName};
 use crate::plan::{self, View};
 use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
-use crate::state::State;
+use crate::state::{State, is_unneeded};
 use crate::status::{AgentStatus, RefusedObject};
 
 /// Ours: how long copies stay when the broker has nothing of anybody else any more: it may have lost its objects.
@@ -82,6 +82,7 @@ impl AgentController {
             name,
             config,
             row: state.row(name).unwrap_or(&self.nothing),
+            networks: &state.networks,
             has_namespace: state.has_namespace(&name.namespace),
             has_read_broker: state.has_read_broker,
             keeps_copies: self.emptied_since.is_some() && !config.withdraws,
@@ -159,6 +160,10 @@ impl Controller for AgentController {
         };
         let broker = (BROKER, self.state.config.broker_namespace.as_str());
         [(LOCAL, ""), broker].into_iter().flat_map(of_store).collect()
+    }
+
+    fn does_without(&self, watch: &Watch, error: &StoreError) -> bool {
+        is_unneeded(watch.store, watch.kind, error)
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, now: Instant) -> Vec<Key> {

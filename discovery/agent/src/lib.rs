@@ -12,7 +12,8 @@
 //! * The import on the broker has several authors. A cluster writes its own timestamp, its own entry in the status, and the
 //!   ports where its own count; the one that exported first decides type and session affinity. What somebody
 //!   deletes is made again by those whose part it is.
-//! * What the others say is checked before it is taken in; a copy never takes the place of an object that is none.
+//! * What the others say is checked before it is taken in, and addresses that are not theirs are left out; a copy never takes the
+//!   place of an object that is none.
 //! * While the broker is away nothing is removed here; one that has lost everybody's services is not believed for
 //!   [`EMPTY_GRACE`].
 
@@ -31,6 +32,7 @@ mod holds;
 mod ingress;
 mod metadata;
 mod name;
+mod owned;
 mod place;
 mod plan;
 mod rate_limit;

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
 use trieste_control::runner::Write;
+use trieste_control::sync::Networks;
 
 use crate::accepted::without_dropped;
 use crate::aggregate::{self, Merged, Part, is_same};
@@ -20,6 +21,7 @@ use crate::config::AgentConfig;
 use crate::facts::Facts;
 use crate::metadata;
 use crate::name::{BROKER, LOCAL, ServiceName};
+use crate::owned;
 use crate::row::Row;
 use crate::service::Exported;
 use crate::slices;
@@ -29,6 +31,8 @@ pub(crate) struct View<'a> {
     pub(crate) name: &'a ServiceName,
     pub(crate) config: &'a AgentConfig,
     pub(crate) row: &'a Row,
+    /// Which addresses are whose.
+    pub(crate) networks: &'a Networks,
     /// Whether this cluster has the namespace.
     pub(crate) has_namespace: bool,
     /// Whether it is known what the broker has.
@@ -92,8 +96,12 @@ fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
         .foreign
         .iter()
         .filter(|(name, _)| is_wanted && !row.sources.contains_key(*name) && !row.own.contains_key(*name));
-    let foreign: Vec<Object> =
-        foreign.map(|(_, slice)| slices::for_here(slice, &view.name.namespace)).collect();
+    let foreign = foreign.map(|(_, slice)| {
+        let mut copy = slices::for_here(slice, &view.name.namespace);
+        owned::restrict(&mut copy, slice.metadata.origin().unwrap_or_default(), view.networks);
+        copy
+    });
+    let foreign: Vec<Object> = foreign.collect();
     let wanted = foreign.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
     let mut planned = Vec::new();
     replace(&mut planned, &row.copies, &wanted);
@@ -126,6 +134,7 @@ fn copy_of(aggregate: &Object, view: &View<'_>) -> Object {
         meta.annotations.remove(key);
     }
     let mut copy = Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, meta) };
+    owned::restrict_import(&mut copy, view.networks);
     without_dropped(&mut copy, view.dropped[LOCAL]);
     copy
 }

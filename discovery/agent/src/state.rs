@@ -1,17 +1,21 @@
 //! All that is known of both stores, by service.
 //!
-//! An event costs what it concerns: the object's own service, or the services of a namespace that came or went. Which service an
-//! object is of, and in what part, is said by its kind, its labels and where it is; what is of none is not kept.
+//! An event costs what it concerns: the object's own service, the services of a namespace that came or went, or those of a cluster
+//! whose networks changed. Which service an object is of, and in what part, is said by its kind, its labels and where it is; what is
+//! of none is not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::store::StoreEvent;
+use trieste_control::store::{StoreError, StoreEvent};
+use trieste_control::sync::Networks;
 
 use crate::admit;
 use crate::aggregate;
 use crate::config::AgentConfig;
 use crate::name::{BROKER, ServiceName};
+use crate::owned;
 use crate::place;
 use crate::row::{Row, Slot};
 
@@ -31,19 +35,24 @@ pub(crate) struct State {
     listed: BTreeSet<(usize, Kind)>,
     /// Whether everything of the broker has been listed at some time.
     pub(crate) has_read_broker: bool,
-    /// How many slices each other cluster has on the broker.
-    foreign: BTreeMap<String, usize>,
+    /// The slices of each other cluster on the broker, by name.
+    foreign: BTreeMap<String, BTreeSet<String>>,
+    /// The imports on the broker that have an address for all clusters, by name.
+    addressed: BTreeSet<String>,
+    /// Which addresses are whose.
+    pub(crate) networks: Networks,
     /// How many imports on the broker are another cluster's too, and how many copies of imports here.
     shared_imports: usize,
     shared_copies: usize,
     counts: BTreeMap<Slot, usize>,
-    /// Objects of other clusters that are left alone, and why.
+    /// Objects of other clusters that are left alone, or copied without some addresses, and why.
     refused: BTreeMap<ObjectKey, String>,
 }
 
 impl State {
     pub(crate) fn new(config: AgentConfig) -> Self {
         Self {
+            networks: Networks::new(&config.cluster_id),
             config,
             rows: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -51,6 +60,7 @@ impl State {
             listed: BTreeSet::new(),
             has_read_broker: false,
             foreign: BTreeMap::new(),
+            addressed: BTreeSet::new(),
             shared_imports: 0,
             shared_copies: 0,
             counts: BTreeMap::new(),
@@ -68,7 +78,7 @@ impl State {
             Kind::ServiceImport,
             Kind::GlobalIngressIp,
         ];
-        const BROKER_KINDS: [Kind; 2] = [Kind::EndpointSlice, Kind::ServiceImport];
+        const BROKER_KINDS: [Kind; 3] = [Kind::Cluster, Kind::EndpointSlice, Kind::ServiceImport];
         match (store, self.config.has_globalnet) {
             (BROKER, _) => &BROKER_KINDS,
             (_, true) => &LOCAL_KINDS,
@@ -109,7 +119,7 @@ impl State {
         self.counts.get(&slot).copied().unwrap_or_default()
     }
 
-    /// Returns objects of other clusters that are left alone, and why; at most [`MAX_REFUSED`].
+    /// Returns objects of other clusters that are not taken as they are, and why; at most [`MAX_REFUSED`].
     pub(crate) fn refused(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
         self.refused.iter().map(|(key, reason)| (key, reason.as_str()))
     }
@@ -130,7 +140,27 @@ impl State {
     pub(crate) fn observe(&mut self, store: usize, kind: Kind, event: StoreEvent) -> BTreeSet<ServiceName> {
         let mut touched = BTreeSet::new();
         match event {
+            StoreEvent::Unavailable(error) if is_unneeded(store, kind, &error) => {
+                tracing::warn!(
+                    %error,
+                    "clusters on the broker cannot be read: addresses are not held against their networks"
+                );
+                self.note_listed(store, kind, &mut touched);
+            }
             StoreEvent::Unavailable(_) => drop(self.listed.remove(&(store, kind))),
+            StoreEvent::Listed(objects) if kind == Kind::Cluster => {
+                self.note_listed(store, kind, &mut touched);
+                self.networks.list(&objects);
+                self.check_changed(&mut touched);
+            }
+            StoreEvent::Applied(cluster) if kind == Kind::Cluster => {
+                self.networks.put(&cluster);
+                self.check_changed(&mut touched);
+            }
+            StoreEvent::Deleted(cluster) if kind == Kind::Cluster => {
+                self.networks.remove(&cluster.metadata.name);
+                self.check_changed(&mut touched);
+            }
             StoreEvent::Listed(objects) => self.list(store, kind, objects, &mut touched),
             StoreEvent::Applied(object) if kind == Kind::Namespace => {
                 self.set_namespace(&object.metadata.name, !object.metadata.is_terminating(), &mut touched);
@@ -152,13 +182,18 @@ impl State {
         touched
     }
 
-    fn list(&mut self, store: usize, kind: Kind, objects: Vec<Object>, touched: &mut BTreeSet<ServiceName>) {
+    /// Notes that all of a kind is known, as far as it is to be.
+    fn note_listed(&mut self, store: usize, kind: Kind, touched: &mut BTreeSet<ServiceName>) {
         self.listed.insert((store, kind));
         if store == BROKER && !self.has_read_broker && self.is_complete(BROKER) {
             self.has_read_broker = true;
             // Of copies nothing could be said before.
             touched.append(&mut self.copied());
         }
+    }
+
+    fn list(&mut self, store: usize, kind: Kind, objects: Vec<Object>, touched: &mut BTreeSet<ServiceName>) {
+        self.note_listed(store, kind, touched);
         if kind == Kind::Namespace {
             let present = objects.iter().filter(|object| !object.metadata.is_terminating());
             let present: BTreeSet<String> = present.map(|object| object.metadata.name.clone()).collect();
@@ -202,13 +237,14 @@ impl State {
         if self.known(store, &key).is_some_and(is_known) {
             return;
         }
+        let is_logged = self.refused.contains_key(&key);
         self.remove(store, &key, touched);
         let placed = match store {
             BROKER => place::on_broker(&self.config, &object),
             _ => place::here(&self.config, &object),
         };
         let Some((name, slot)) = placed else { return };
-        if store == BROKER && !self.admit(slot, &key, &object) {
+        if store == BROKER && !self.admit(slot, &key, &object, is_logged) {
             return;
         }
         if slot == Slot::Import && self.is_shared(&object) {
@@ -229,12 +265,15 @@ impl State {
             let is_shared = self.is_shared(known);
             let slot = self.places.get(&(store, key.clone())).map(|(_, slot)| *slot);
             if slot == Some(Slot::Foreign) {
-                match self.foreign.get(&origin).map_or(0, |count| count - 1) {
-                    0 => drop(self.foreign.remove(&origin)),
-                    left => drop(self.foreign.insert(origin, left)),
+                if let Some(slices) = self.foreign.get_mut(&origin) {
+                    slices.remove(&key.name);
+                    if slices.is_empty() {
+                        self.foreign.remove(&origin);
+                    }
                 }
-            } else if slot == Some(Slot::Aggregate) && is_shared {
-                self.shared_imports -= 1;
+            } else if slot == Some(Slot::Aggregate) {
+                self.addressed.remove(&key.name);
+                self.shared_imports -= usize::from(is_shared);
             } else if slot == Some(Slot::Import) && is_shared {
                 self.shared_copies -= 1;
             }
@@ -257,34 +296,83 @@ impl State {
     }
 
     /// Checks an object of the broker before it is taken in, and counts it.
-    fn admit(&mut self, slot: Slot, key: &ObjectKey, object: &Object) -> bool {
+    fn admit(&mut self, slot: Slot, key: &ObjectKey, object: &Object, is_logged: bool) -> bool {
         let verdict = if slot == Slot::Foreign {
             admit::check_slice(object, &self.config.cluster_id)
         } else if slot == Slot::Aggregate {
             admit::check_aggregate(object)
         } else {
-            Ok(())
+            return true;
         };
         let origin = object.metadata.origin().unwrap_or_default();
-        let count = self.foreign.get(origin).copied().unwrap_or_default();
         let verdict = match verdict {
-            Ok(()) if slot == Slot::Foreign && count >= MAX_SLICES_OF_ONE => {
+            Ok(()) if self.foreign.get(origin).is_some_and(|slices| slices.len() >= MAX_SLICES_OF_ONE) => {
                 Err(format!("cluster {origin} has more than {MAX_SLICES_OF_ONE} slices"))
             }
             verdict => verdict,
         };
         if let Err(reason) = verdict {
-            if self.refused.len() < MAX_REFUSED {
-                tracing::warn!(object = %key, reason = %reason, "object of another cluster refused");
-                self.refused.insert(key.clone(), reason);
-            }
+            self.refuse(key, reason, is_logged);
             return false;
         }
         if slot == Slot::Foreign {
-            self.foreign.insert(origin.to_owned(), count + 1);
-        } else if slot == Slot::Aggregate && self.is_shared(object) {
-            self.shared_imports += 1;
+            self.foreign.entry(origin.to_owned()).or_default().insert(key.name.clone());
+        } else {
+            self.shared_imports += usize::from(self.is_shared(object));
+            if !owned::clusterset_ips(object).is_empty() {
+                self.addressed.insert(key.name.clone());
+            }
+        }
+        if let Some(reason) = owned::problem(object, &self.networks) {
+            self.refuse(key, reason, is_logged);
         }
         true
     }
+
+    /// Remembers that an object is not taken as it is. It is logged once.
+    fn refuse(&mut self, key: &ObjectKey, reason: String, is_logged: bool) {
+        if self.refused.len() < MAX_REFUSED {
+            if !is_logged {
+                tracing::warn!(object = %key, reason = %reason, "object of another cluster refused");
+            }
+            self.refused.insert(key.clone(), reason);
+        }
+    }
+
+    /// Judges the addresses of clusters anew whose networks have changed.
+    fn check_changed(&mut self, touched: &mut BTreeSet<ServiceName>) {
+        let changed = self.networks.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let is_of_all = changed.contains(&self.config.cluster_id);
+        let slices = self.foreign.iter().filter(|(cluster, _)| is_of_all || changed.contains(*cluster));
+        let slices = slices.flat_map(|(_, slices)| slices).map(|name| (Kind::EndpointSlice, name));
+        let imports = self.addressed.iter().map(|name| (Kind::ServiceImport, name));
+        let key = |(kind, name): (Kind, &String)| ObjectKey::new(kind, &self.config.broker_namespace, name);
+        for key in slices.chain(imports).map(key).collect::<Vec<_>>() {
+            self.check_again(&key, touched);
+        }
+    }
+
+    fn check_again(&mut self, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
+        let Some((name, _)) = self.places.get(&(BROKER, key.clone())) else { return };
+        touched.insert(name.clone());
+        let problem = self.known(BROKER, key).and_then(|object| owned::problem(object, &self.networks));
+        let is_logged = self.refused.remove(key).is_some();
+        if let Some(reason) = problem {
+            self.refuse(key, reason, is_logged);
+        }
+    }
+}
+
+/// Returns whether the agent does without a kind that a store does not let it read: the Clusters of a set without gateways, whose
+/// broker need not have their definition.
+pub(crate) fn is_unneeded(store: usize, kind: Kind, error: &StoreError) -> bool {
+    let is_refusal = if let StoreError::Unavailable { source, .. } = error {
+        source.kind() == io::ErrorKind::NotFound
+    } else {
+        matches!(error, StoreError::Forbidden { .. })
+    };
+    store == BROKER && kind == Kind::Cluster && is_refusal
 }

@@ -29,6 +29,12 @@ impl<C: Controller> Runner<C> {
         }
         let connection = self.connections.get_mut(watch.store);
         match (event, connection) {
+            (Some(StoreEvent::Unavailable(error)), Some(connection))
+                if self.controller.does_without(&watch, &error) =>
+            {
+                connection.listed(&watch);
+                self.observe(&watch, StoreEvent::Unavailable(error));
+            }
             (Some(StoreEvent::Unavailable(error)), Some(_)) => self.close(watch.store, error.to_string()),
             (None, Some(_)) => self.close(watch.store, "the store's events have ended".to_owned()),
             (None, None) => {}

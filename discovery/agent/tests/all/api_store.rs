@@ -1,15 +1,20 @@
 //! A store that keeps the status of objects apart, as API servers do, and gives them a time of creation.
 
-use futures::Stream;
+use futures::stream::{self, Stream, StreamExt as _};
 use jiff::Timestamp;
 use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 
 use crate::memory_store::MemoryStore;
 
-/// A store in memory; clones share it. The second part is a field of imports' specs that its definition does not know.
+/// A store in memory; clones share it. The second part is a field of imports' specs that its definition does not know, the third how
+/// it refuses to list Clusters.
 #[derive(Clone, Default)]
-pub(crate) struct ApiStore(pub(crate) MemoryStore, pub(crate) Option<&'static str>);
+pub(crate) struct ApiStore(
+    pub(crate) MemoryStore,
+    pub(crate) Option<&'static str>,
+    pub(crate) Option<fn() -> StoreError>,
+);
 
 impl ApiStore {
     /// Returns an object, past all faults.
@@ -57,7 +62,13 @@ impl Store for ApiStore {
         kind: Kind,
         namespace: &str,
     ) -> impl Stream<Item = StoreEvent> + Send + Unpin + use<> {
-        self.0.list_watch(kind, namespace)
+        match self.2.filter(|_| kind == Kind::Cluster) {
+            None => self.0.list_watch(kind, namespace).boxed(),
+            Some(error) => {
+                let refused = stream::once(std::future::ready(StoreEvent::Unavailable(error())));
+                refused.chain(stream::pending()).boxed()
+            }
+        }
     }
 
     async fn create(&self, mut object: Object) -> Result<Object, StoreError> {

@@ -12,5 +12,6 @@ mod lab;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
 mod merged;
+mod networks;
 mod set;
 mod simulation;
