@@ -322,6 +322,27 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
         reason: "join looks whether an ID is taken; uninstall removes what a member has left",
     },
     Right {
+        group: "discovery.k8s.io",
+        resources: &["endpointslices"],
+        names: &[],
+        verbs: &["list", "delete"],
+        reason: "uninstall and remove-member remove what a cluster exports",
+    },
+    Right {
+        group: "multicluster.x-k8s.io",
+        resources: &["serviceimports"],
+        names: &[],
+        verbs: &["list", "update", "delete"],
+        reason: "likewise: an import goes with its last cluster, and else loses that cluster's part",
+    },
+    Right {
+        group: "multicluster.x-k8s.io",
+        resources: &["serviceimports/status"],
+        names: &[],
+        verbs: &["update"],
+        reason: "the clusters of an import stand there",
+    },
+    Right {
         group: "",
         resources: &["serviceaccounts", "secrets"],
         names: &[],
