@@ -173,7 +173,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
         Command::Join(args) => in_runtime(join::run(&args, &mut output)),
         Command::Uninstall(args) => in_runtime(uninstall::run(&args, &mut output)),
-        Command::RemoveMember(args) => in_runtime(uninstall::remove_member(&args, &output)),
+        Command::RemoveMember(args) => in_runtime(uninstall::remove_member(&args, &mut output)),
         Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),
         Command::Show(args) => in_runtime(show::run(&args, &mut output)),
         Command::Status(args) => in_runtime(status::run(&args, &mut output)).map(done),

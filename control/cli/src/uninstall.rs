@@ -188,13 +188,16 @@ pub(super) struct RemoveMemberArgs {
     /// Remove it whatever others say of it
     #[arg(long)]
     force: bool,
+    /// Say what would be removed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// Says what went wrong and what to do next.
-pub(super) async fn remove_member(args: &RemoveMemberArgs, output: &Output) -> anyhow::Result<ExitCode> {
+pub(super) async fn remove_member(args: &RemoveMemberArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
     let target = args.kube.target()?;
     let named = |cluster: &str| format!("cluster \"{cluster}\"");
     let broker = Server::new(target.client().await?, named(&target.cluster));
@@ -209,6 +212,12 @@ pub(super) async fn remove_member(args: &RemoveMemberArgs, output: &Output) -> a
         namespace: args.kube.namespace.clone(),
         force: args.force,
     };
+    if args.dry_run {
+        let preview = trieste_deploy::remove_member::preview(&broker, &members, &options).await;
+        let lines = preview.map_err(explained)?.into_iter().map(|line| format!("{}\n", printable(&line)));
+        output.write(lines.collect::<String>().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut printer = Printer::new(output);
     printer.heading(&target.cluster);
     trieste_deploy::remove_member::remove_member(&broker, &members, &options, &mut printer)

@@ -34,7 +34,7 @@ use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::place::Place;
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
-use crate::services;
+use crate::service_discovery;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -195,8 +195,8 @@ pub async fn carry_out(
 
     let has_services = member.has_service_discovery();
     if !has_services {
-        services::leave(local, &member.namespace, plan.patience, steps).await?;
-        services::remove_objects(local, &member.namespace).await?;
+        service_discovery::leave(local, &member.namespace, plan.patience, steps).await?;
+        service_discovery::remove_objects(local, &member.namespace).await?;
     }
     steps.begin("Deploying the gateway and the route agents");
     if plan.share.is_some() || has_services {

@@ -22,6 +22,7 @@ pub mod psk;
 pub mod recover;
 pub mod remove_member;
 mod server;
+mod service_discovery;
 mod services;
 pub mod uninstall;
 

@@ -9,7 +9,8 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::error::DeployError;
 use crate::objects::names::cluster_account;
 use crate::server::{POLL, Server};
-use crate::uninstall::remove_from_broker;
+use crate::services;
+use crate::uninstall::{on_broker, remove_from_broker};
 
 /// How long other members may take to forget the cluster before that is told.
 const FORGET_WITHIN: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ pub struct RemoveMember {
     pub force: bool,
 }
 
-/// Removes what a cluster has on the broker: Cluster, Endpoints, its account and rights. `members` are other clusters of the
+/// Removes what a cluster has on the broker: Cluster, Endpoints, its account and rights, and what it exports. `members` are other clusters of the
 /// set, which say whether it still answers, and are waited for until they have forgotten it.
 ///
 /// # Errors
@@ -49,6 +50,11 @@ pub async fn remove_member(
 
     steps.begin(&format!("Removing cluster {id} from the broker"));
     remove_from_broker(broker, true, id, &options.broker_namespace).await?;
+    // Whoever has no account any more cannot put it back.
+    let removed = services::remove(broker, &options.broker_namespace, id).await?;
+    if !removed.is_nothing() {
+        steps.remark(Outcome::Success, &removed.to_string());
+    }
     steps.end(Outcome::Success);
 
     steps.begin("Waiting for the other members to forget it");
@@ -71,6 +77,26 @@ pub async fn remove_member(
     ))
 }
 
+/// Lists what [`remove_member`] would remove. Nothing is changed.
+///
+/// # Errors
+/// As those of [`remove_member`], by which it would change nothing.
+pub async fn preview(
+    broker: &Server,
+    members: &[Server],
+    options: &RemoveMember,
+) -> Result<Vec<String>, DeployError> {
+    let id = options.cluster_id.as_str();
+    known(broker, options).await?;
+    if !options.force {
+        gone(members, options).await?;
+    }
+    let objects = on_broker(broker, true, id, &options.broker_namespace).await?;
+    let objects = objects.iter().map(|place| place.to_string());
+    let services = services::list(broker, &options.broker_namespace, id).await?;
+    Ok(objects.chain(services).collect())
+}
+
 /// Returns the IDs of the clusters that have something on the broker.
 async fn published(broker: &Server, namespace: &str) -> Result<BTreeSet<String>, DeployError> {
     let mut ids = BTreeSet::new();
@@ -86,7 +112,10 @@ async fn known(broker: &Server, options: &RemoveMember) -> Result<(), DeployErro
     let (id, namespace) = (&options.cluster_id, &options.broker_namespace);
     let registered = published(broker, namespace).await?;
     let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{}", cluster_account(id));
-    if registered.contains(id) || broker.get(&account, &format!("get the account of {id}")).await?.is_some() {
+    if registered.contains(id)
+        || broker.get(&account, &format!("get the account of {id}")).await?.is_some()
+        || !services::list(broker, namespace, id).await?.is_empty()
+    {
         return Ok(());
     }
     let next = match registered.is_empty() {
@@ -159,6 +188,7 @@ mod tests {
     use crate::place::Place;
     use crate::server::fake::Fake;
     use serde_json::json;
+    use trieste_control::api::{annotation, label};
     use trieste_control::steps::Record;
 
     fn object(kind: &str, namespace: &str, name: &str, cluster: &str) -> Value {
@@ -189,13 +219,17 @@ mod tests {
         fake
     }
 
-    async fn remove(broker: &Fake, members: &[&Fake], cluster: &str, force: bool) -> Result<(), DeployError> {
-        let options = RemoveMember {
+    fn options(cluster: &str, force: bool) -> RemoveMember {
+        RemoveMember {
             cluster_id: cluster.to_owned(),
             broker_namespace: BROKER_NAMESPACE.to_owned(),
             namespace: NAMESPACE.to_owned(),
             force,
-        };
+        }
+    }
+
+    async fn remove(broker: &Fake, members: &[&Fake], cluster: &str, force: bool) -> Result<(), DeployError> {
+        let options = options(cluster, force);
         let members: Vec<Server> = members.iter().map(|member| member.server()).collect();
         remove_member(&broker.server(), &members, &options, &mut Record::default()).await
     }
@@ -238,6 +272,40 @@ mod tests {
 
         remove(&broker, &[], "west", true).await.unwrap();
         assert_eq!(has(&broker, "west"), [false; 4]);
+    }
+
+    /// Puts a service on the broker that these clusters export.
+    fn export(broker: &Fake, clusters: &[&str]) {
+        let clusters: Vec<Value> = clusters.iter().map(|cluster| json!({"cluster": cluster})).collect();
+        broker.put(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+            "metadata": {"namespace": BROKER_NAMESPACE, "name": "web-shop", "annotations": {
+                label::SERVICE_NAME: "web", label::SOURCE_NAMESPACE: "shop",
+                format!("{}west", annotation::TIMESTAMP_PREFIX): "1"}},
+            "spec": {"type": "ClusterSetIP"}, "status": {"clusters": clusters}}));
+        broker.put(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"namespace": BROKER_NAMESPACE, "name": "web-1", "labels": {label::SOURCE_CLUSTER: "west"}}}));
+    }
+
+    #[tokio::test]
+    async fn what_a_cluster_exports_goes_with_it_and_what_would_go_is_shown() {
+        let broker = broker();
+        export(&broker, &["west", "north"]);
+        let options = options("west", true);
+        let preview = preview(&broker.server(), &[], &options).await.unwrap();
+        assert_eq!(preview.len(), 6, "{preview:?}");
+        assert_eq!(preview[5], "ServiceImport submariner-k8s-broker/web-shop (the part of west)");
+        assert_eq!(has(&broker, "west"), [true; 4]);
+
+        let mut record = Record::default();
+        remove_member(&broker.server(), &[], &options, &mut record).await.unwrap();
+        let remark = &record.steps[1].remarks[0].1;
+        assert!(remark.contains("(shop/web): 1 EndpointSlices and 0 ServiceImports deleted, 1"), "{remark}");
+        assert!(super::preview(&broker.server(), &[], &options).await.is_err(), "nothing is left");
+
+        // A release that did not know of services has left them.
+        export(&broker, &["west"]);
+        remove_member(&broker.server(), &[], &options, &mut record).await.unwrap();
+        assert!(super::preview(&broker.server(), &[], &options).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

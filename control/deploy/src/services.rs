@@ -1,331 +1,340 @@
-//! Leaving service discovery: the cluster's DNS forwards no more, and what is exported is withdrawn by the agent itself.
+//! What a cluster has on the broker because it exports services: its EndpointSlices, and its part of each ServiceImport.
 //!
-//! ```text
-//!   DNS forwards no more ──▶ Job made of the agent, suspended ──▶ agent deleted ──▶ Job set free ──▶ done ──▶ Job deleted
-//! ```
+//! Agents of other clusters write the same imports meanwhile: every write names the version that it is about, and all is read
+//! again until nothing of the cluster is left.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::fmt;
 
+use http::Method;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
-use trieste_control::steps::{Outcome, Steps};
+use trieste_control::api::{annotation, label};
 
-use crate::apply::remove;
-use crate::cluster_dns;
 use crate::error::DeployError;
-use crate::objects::names::{
-    DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE, VERSION_LABEL,
-};
-use crate::objects::{MemberOptions, service_export, service_import};
-use crate::place::Place;
-use crate::pods::pods;
-use crate::server::{POLL, Server};
+use crate::place;
+use crate::server::{FIELD_MANAGER, POLL, Server};
 
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+const IMPORTS: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceImport");
+/// How often everything is read: others may be faster, but not for ever.
+const MOST_ROUNDS: u32 = 20;
+/// Most services whose names are listed.
+const MOST_NAMES: usize = 12;
+/// Annotations of an import that are one cluster's, whose ID follows.
+const PARTS: [&str; 3] =
+    [annotation::TIMESTAMP_PREFIX, annotation::CONFLICT_PREFIX, annotation::WEIGHT_PREFIX];
 
-/// How long the agent may take to withdraw everything: it gives up after 90 s by itself.
-const WITHDRAWN: Duration = Duration::from_secs(150);
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Removed {
+    /// The services, as namespace and name.
+    services: BTreeSet<String>,
+    slices: BTreeSet<String>,
+    imports: BTreeSet<String>,
+    shared: BTreeSet<String>,
+}
 
-/// How long the agent's pod may take to end.
-const ENDED: Duration = Duration::from_secs(30);
+impl Removed {
+    /// Returns `true` if nothing was there.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.services.is_empty() && self.slices.is_empty()
+    }
+}
 
-/// The kinds of our objects of service discovery, in the order in which they go.
-const KINDS: [(&str, &str); 8] = [
-    ("apps/v1", "Deployment"),
-    ("policy/v1", "PodDisruptionBudget"),
-    ("v1", "Service"),
-    (RBAC, "RoleBinding"),
-    (RBAC, "Role"),
-    (RBAC, "ClusterRoleBinding"),
-    (RBAC, "ClusterRole"),
-    ("v1", "ServiceAccount"),
-];
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.services.iter().take(MOST_NAMES).map(String::as_str).collect();
+        let more = self.services.len().saturating_sub(MOST_NAMES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        write!(
+            f,
+            "Exported services ({}{more}): {} EndpointSlices and {} ServiceImports deleted, {} ServiceImports left to other \
+             clusters",
+            names.join(", "),
+            self.slices.len(),
+            self.imports.len(),
+            self.shared.len()
+        )
+    }
+}
 
-/// Withdraws everything that the cluster exports, and its names from the cluster's DNS. What cannot be withdrawn is told: a
-/// broker that is away keeps nobody.
+/// Lists what a cluster has because of its exports: objects of its own, then its parts of others.
 ///
 /// # Errors
-/// [`DeployError`] if the cluster's API server refuses; the next run goes on from there.
-pub(crate) async fn leave(
-    server: &Server,
+/// [`DeployError::Api`].
+pub(crate) async fn list(
+    broker: &Server,
     namespace: &str,
-    patience: Duration,
-    steps: &mut dyn Steps,
-) -> Result<(), DeployError> {
-    let deployment = |name: &str| Place::namespaced("apps/v1", "Deployment", namespace, name);
-    let agent = deployment(DISCOVERY_AGENT);
-    let cleaner = Place::namespaced("batch/v1", "Job", namespace, &format!("{DISCOVERY_AGENT}-uninstall"));
-    let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
-    let live = server.find(&agent).await?.filter(is_ours);
-    let made = server.find(&cleaner).await?.filter(is_ours);
-    let dns = server.find(&deployment(DISCOVERY_DNS)).await?.filter(is_ours);
-    if live.is_none() && made.is_none() && dns.is_none() {
-        return Ok(());
-    }
-    steps.begin("Leaving service discovery");
-    forward_no_more(server, namespace, steps).await?;
-    if let Some(source) = live.as_ref().or(made.as_ref()) {
-        if made.is_none() || made.as_ref().is_some_and(has_ended) {
-            remove(server, &cleaner).await?;
-            server.create(&cleaner_of(source, &cleaner)).await?;
-        }
-        remove(server, &agent).await?;
-        gone(server, namespace, patience).await?;
-        server.merge(&cleaner, &json!({"spec": {"suspend": false}})).await?;
-        if let Some(reason) = withdrawn(server, &cleaner, patience.clamp(POLL, WITHDRAWN)).await? {
-            let text = format!(
-                "Exported services were not withdrawn: {reason}; on the broker's cluster trieste remove-member removes what \
-                 stays there"
-            );
-            steps.remark(Outcome::Warning, &text);
-        }
-        remove(server, &cleaner).await?;
-    }
-    steps.end(Outcome::Success);
-    Ok(())
+    cluster_id: &str,
+) -> Result<Vec<String>, DeployError> {
+    let slices = slices(broker, namespace, cluster_id).await?;
+    let own = slices.iter().map(title);
+    let imports = imports(broker, namespace, cluster_id).await?;
+    let part = |import: &Value| match has_others(import, cluster_id) {
+        true => format!("{} (the part of {cluster_id})", title(import)),
+        false => title(import),
+    };
+    Ok(own.chain(imports.iter().map(part)).collect())
 }
 
-/// Waits until no pod of the agent runs, which would export again; one on a node that is away is not waited for longer than
-/// that.
-async fn gone(server: &Server, namespace: &str, patience: Duration) -> Result<(), DeployError> {
-    let until = Instant::now() + patience.min(ENDED);
-    let chosen = format!("labelSelector=app%3D{DISCOVERY_AGENT}");
-    while !server.list("v1", "Pod", Some(namespace), &chosen).await?.is_empty() && Instant::now() < until {
-        sleep(POLL).await;
-    }
-    Ok(())
-}
-
-/// Returns `true` if a Job will do nothing any more.
-fn has_ended(job: &Value) -> bool {
-    let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
-    conditions
-        .filter(|condition| condition["status"] == "True")
-        .any(|condition| matches!(condition["type"].as_str(), Some("Complete" | "Failed")))
-}
-
-/// Removes our objects of service discovery, for a cluster that goes on without it.
+/// Removes it.
 ///
 /// # Errors
-/// [`DeployError`] if the server refuses.
-pub(crate) async fn remove_objects(server: &Server, namespace: &str) -> Result<(), DeployError> {
-    for (version, kind) in KINDS {
-        for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {
-            let place = if kind.starts_with("Cluster") {
-                Place::cluster_wide(version, kind, name)
-            } else {
-                Place::namespaced(version, kind, namespace, name)
+/// [`DeployError`]; the next run goes on from there.
+pub(crate) async fn remove(
+    broker: &Server,
+    namespace: &str,
+    cluster_id: &str,
+) -> Result<Removed, DeployError> {
+    let mut removed = Removed::default();
+    for slice in slices(broker, namespace, cluster_id).await? {
+        match delete(broker, &slice, &json!({})).await {
+            Err(error) if !error.is_missing() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        removed.services.extend(service(&slice["metadata"]["labels"]));
+        removed.slices.insert(name(&slice).to_owned());
+    }
+    for _ in 0..MOST_ROUNDS {
+        let imports = imports(broker, namespace, cluster_id).await?;
+        if imports.is_empty() {
+            return Ok(removed);
+        }
+        let mut has_lost = false;
+        for import in imports {
+            removed.services.extend(service(&import["metadata"]["annotations"]));
+            let (name, is_shared) = (name(&import).to_owned(), has_others(&import, cluster_id));
+            let outcome = match is_shared {
+                true => take_out(broker, import, cluster_id).await,
+                false => delete_version(broker, &import).await,
             };
-            let found = server.find(&place).await?.unwrap_or_default();
-            if found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE {
-                remove(server, &place).await?;
+            match outcome {
+                Ok(()) if is_shared => drop(removed.shared.insert(name)),
+                Ok(()) => drop(removed.imports.insert(name)),
+                Err(error) if error.is_missing() => {}
+                Err(DeployError::Api { code: Some(409), .. }) => has_lost = true,
+                Err(error) => return Err(error),
             }
         }
-    }
-    Ok(())
-}
-
-/// Most objects that are named.
-const MOST: usize = 8;
-
-/// Returns objects that would go with a definition that is not ours alone: what users have exported.
-///
-/// # Errors
-/// [`DeployError`] if the server does not answer.
-pub(crate) async fn left_of(server: &Server, definition: &Place) -> Result<Vec<String>, DeployError> {
-    for ours in [service_export(), service_import()] {
-        if ours.name() == definition.name {
-            let kind = ours.as_value()["spec"]["names"]["kind"].as_str().unwrap_or_default();
-            let objects = server.list("multicluster.x-k8s.io/v1alpha1", kind, None, "").await?;
-            return Ok(objects
-                .iter()
-                .filter_map(Place::of)
-                .take(MOST)
-                .map(|place| place.to_string())
-                .collect());
+        if has_lost {
+            tokio::time::sleep(POLL).await;
         }
     }
-    Ok(Vec::new())
-}
-
-/// Takes the set's names out of the cluster's DNS. One that cannot be changed keeps nobody here.
-async fn forward_no_more(server: &Server, namespace: &str, steps: &mut dyn Steps) -> Result<(), DeployError> {
-    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
-    let settings = server.find(&place).await?.unwrap_or_default();
-    let domains = settings["spec"]["customDomains"].as_array().into_iter().flatten();
-    let domains = domains.filter_map(|domain| domain.as_str().map(str::to_owned)).collect();
-    let zones = MemberOptions::zones_with(domains);
-    let custom = &settings["spec"]["coreDNSCustomConfig"];
-    let custom = custom["namespace"].as_str().zip(custom["configMapName"].as_str());
-    match cluster_dns::withdraw(server, &zones, custom).await {
-        Ok(changed) => {
-            for place in changed {
-                steps.remark(
-                    Outcome::Success,
-                    &format!("{place} says no more where the set's names are answered"),
-                );
-            }
-        }
-        Err(error) => {
-            let text = format!("The set's names stay in the cluster's DNS: {error}; take them out there");
-            steps.remark(Outcome::Warning, &text);
-        }
-    }
-    Ok(())
-}
-
-/// Returns the Job that withdraws what an agent has exported, and does not begin yet: a pod like the agent's own, told to clean
-/// up and end. It is made before the agent goes, since it is made of it: a run that is interrupted anywhere leaves one of the two.
-fn cleaner_of(source: &Value, place: &Place) -> Value {
-    let mut spec = source["spec"]["template"]["spec"].clone();
-    let container = &mut spec["containers"][0];
-    if let Some(container) = container.as_object_mut() {
-        for left_out in ["livenessProbe", "readinessProbe", "ports"] {
-            container.remove(left_out);
-        }
-    }
-    let given = container["env"].as_array().cloned().unwrap_or_default();
-    let own = [("SUBMARINER_UNINSTALL", "true"), ("TRIESTE_LEADER_ELECTION", "false")];
-    let is_kept = |variable: &Value| own.iter().all(|(name, _)| variable["name"] != *name);
-    let own = own.map(|(name, value)| json!({"name": name, "value": value}));
-    container["env"] = given.into_iter().filter(is_kept).chain(own).collect();
-    spec["restartPolicy"] = json!("Never");
-    let labels = json!({
-        "app": place.name, PART_OF_LABEL: TRIESTE, MANAGED_BY_LABEL: TRIESTE,
-        VERSION_LABEL: env!("CARGO_PKG_VERSION"),
-    });
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": place.name, "namespace": place.namespace, "labels": labels},
-        "spec": {
-            "suspend": true, "backoffLimit": 2,
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
+    Err(DeployError::NotInTime {
+        what: format!("cluster {cluster_id} did not leave the ServiceImports on the broker"),
+        seconds: u64::from(MOST_ROUNDS) * POLL.as_secs().max(1),
+        state: Vec::new(),
+        next: format!("an agent of cluster {cluster_id} puts it back: shut it down, then repeat the command"),
     })
 }
 
-/// Waits until the Job has ended; returns why it has not done its work, if it has not.
-async fn withdrawn(server: &Server, job: &Place, patience: Duration) -> Result<Option<String>, DeployError> {
-    let until = Instant::now() + patience;
-    loop {
-        let Some(found) = server.find(job).await? else { return Ok(Some(format!("{job} is gone"))) };
-        if found["status"]["succeeded"].as_u64().unwrap_or(0) > 0 {
-            return Ok(None);
-        }
-        if Instant::now() >= until || has_ended(&found) {
-            let namespace = job.namespace.as_deref().unwrap_or_default();
-            let message = last_words(server, namespace, &job.name).await?;
-            return Ok(Some(format!("{job} did not end well within {} s: {message}", patience.as_secs())));
-        }
-        sleep(POLL).await;
-    }
+async fn slices(broker: &Server, namespace: &str, cluster_id: &str) -> Result<Vec<Value>, DeployError> {
+    let selector = format!("labelSelector={}%3D{cluster_id}", label::SOURCE_CLUSTER.replace('/', "%2F"));
+    broker.list(SLICES.0, SLICES.1, Some(namespace), &selector).await
 }
 
-/// Returns the last line that a pod of an application has said before it ended, or what keeps one from running.
-async fn last_words(server: &Server, namespace: &str, app: &str) -> Result<String, DeployError> {
-    let found = server.list("v1", "Pod", Some(namespace), &format!("labelSelector=app%3D{app}")).await?;
-    let message = found.iter().find_map(|pod| {
-        let text = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str()?;
-        Some(text.trim_end().lines().last()?.chars().take(300).collect())
+/// Returns the imports in which a cluster has a part.
+async fn imports(broker: &Server, namespace: &str, cluster_id: &str) -> Result<Vec<Value>, DeployError> {
+    let mut imports = broker.list(IMPORTS.0, IMPORTS.1, Some(namespace), "").await?;
+    imports.retain(|import| {
+        let is_aggregate = !import["metadata"]["annotations"][label::SERVICE_NAME].is_null();
+        is_aggregate && has_part(import, cluster_id)
     });
-    match message {
-        Some(message) => Ok(message),
-        None => {
-            Ok(pods(server, namespace, app).await?.into_iter().next().unwrap_or_else(|| "no pod".to_owned()))
+    Ok(imports)
+}
+
+fn has_part(import: &Value, cluster_id: &str) -> bool {
+    let annotations = &import["metadata"]["annotations"];
+    PARTS.iter().any(|prefix| !annotations[format!("{prefix}{cluster_id}")].is_null())
+        || clusters(import).any(|cluster| cluster == cluster_id)
+}
+
+/// Returns whether another cluster exports the service.
+fn has_others(import: &Value, cluster_id: &str) -> bool {
+    let annotations = import["metadata"]["annotations"].as_object();
+    let keys = annotations.into_iter().flatten().map(|(key, _)| key);
+    let stamps = keys.filter_map(|key| key.strip_prefix(annotation::TIMESTAMP_PREFIX));
+    stamps.chain(clusters(import)).any(|cluster| cluster != cluster_id)
+}
+
+fn clusters(import: &Value) -> impl Iterator<Item = &str> {
+    let list = import["status"]["clusters"].as_array();
+    list.into_iter().flatten().filter_map(|entry| entry["cluster"].as_str())
+}
+
+/// Takes a cluster's part out of an import: first out of the status, as what has no time in the annotations there counts as the
+/// oldest.
+async fn take_out(broker: &Server, mut import: Value, cluster_id: &str) -> Result<(), DeployError> {
+    if clusters(&import).any(|cluster| cluster == cluster_id) {
+        if let Some(list) = import["status"]["clusters"].as_array_mut() {
+            list.retain(|entry| entry["cluster"] != cluster_id);
+        }
+        match put(broker, "/status", &import).await {
+            Ok(written) => {
+                import["metadata"]["resourceVersion"] = written["metadata"]["resourceVersion"].clone()
+            }
+            // A definition whose status is a field as any other, or an import that has just gone: that shows next.
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
         }
     }
+    if let Some(annotations) = import["metadata"]["annotations"].as_object_mut() {
+        PARTS.iter().for_each(|prefix| drop(annotations.remove(&format!("{prefix}{cluster_id}"))));
+    }
+    put(broker, "", &import).await.map(drop)
+}
+
+async fn put(broker: &Server, part: &str, object: &Value) -> Result<Value, DeployError> {
+    let path = format!("{}{part}?fieldManager={FIELD_MANAGER}", path(object));
+    let body = Some(("application/json", object));
+    broker.call(Method::PUT, &path, body, &format!("changing {}", title(object))).await
+}
+
+/// Deletes an import, unless somebody has become a part of it since.
+async fn delete_version(broker: &Server, import: &Value) -> Result<(), DeployError> {
+    let metadata = &import["metadata"];
+    delete(broker, import, &json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}))
+        .await
+}
+
+async fn delete(broker: &Server, object: &Value, preconditions: &Value) -> Result<(), DeployError> {
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+    let body = Some(("application/json", &options));
+    broker.call(Method::DELETE, &path(object), body, &format!("deleting {}", title(object))).await.map(drop)
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Returns the path of an object that was listed.
+fn path(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let all = place::collection(&version, &kind, object["metadata"]["namespace"].as_str());
+    format!("{all}/{}", name(object))
+}
+
+fn title(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {}/{}", text(&object["kind"]), text(&object["metadata"]["namespace"]), name(object))
+}
+
+/// Returns the service that an object's labels or annotations name.
+fn service(names: &Value) -> Option<String> {
+    let text = |key: &str| names[key].as_str();
+    Some(format!("{}/{}", text(label::SOURCE_NAMESPACE)?, text(label::SERVICE_NAME)?))
 }
 
 #[cfg(test)]
 mod tests {
-    use trieste_control::steps::Record;
-
     use super::*;
-    use crate::objects;
-    use crate::objects::names::GATEWAY;
+    use crate::objects::names::BROKER_NAMESPACE;
     use crate::server::fake::Fake;
 
-    fn member() -> MemberOptions {
-        let mut options = objects::example();
-        options.service_discovery = true;
-        options
-    }
-
-    fn corefile() -> Place {
-        Place::namespaced("v1", "ConfigMap", "kube-system", "coredns")
-    }
-
-    #[test]
-    fn the_agents_own_pod_cleans_up_once_and_without_an_election() {
-        let manifests = objects::member(&member());
-        let is_agent = |manifest: &&objects::Manifest| {
-            manifest.kind() == "Deployment" && manifest.name() == DISCOVERY_AGENT
-        };
-        let live = manifests.iter().find(is_agent).unwrap().as_value();
-        let place = Place::namespaced("batch/v1", "Job", "ns", "x-uninstall");
-        let job = cleaner_of(live, &place);
-        let (pod, template) = (&job["spec"]["template"]["spec"], &live["spec"]["template"]["spec"]);
-        let (container, before) = (&pod["containers"][0], &template["containers"][0]);
-        let env = |container: &Value, name: &str| -> Vec<Value> {
-            let all = container["env"].as_array().unwrap().clone();
-            all.into_iter()
-                .filter(|variable| variable["name"] == name)
-                .map(|variable| variable["value"].clone())
-                .collect()
-        };
-        assert_eq!(env(container, "SUBMARINER_UNINSTALL"), ["true"]);
-        assert_eq!(env(container, "TRIESTE_LEADER_ELECTION"), ["false"]);
-        assert_eq!(env(container, "BROKER_K8S_SECRET"), env(before, "BROKER_K8S_SECRET"));
-        assert!(container["livenessProbe"].is_null() && container["readinessProbe"].is_null());
-        assert_eq!((&pod["restartPolicy"], &job["spec"]["suspend"]), (&json!("Never"), &json!(true)));
-        for kept in ["volumes", "securityContext", "serviceAccountName"] {
-            assert_eq!(pod[kept], template[kept]);
+    /// Puts the import of a service that these clusters export.
+    fn import(name: &str, clusters: &[&str]) -> Value {
+        let status: Vec<Value> = clusters.iter().map(|cluster| json!({"cluster": cluster})).collect();
+        let mut import = json!({"apiVersion": IMPORTS.0, "kind": IMPORTS.1,
+            "metadata": {"namespace": BROKER_NAMESPACE, "name": format!("{name}-shop"), "resourceVersion": "1",
+                "annotations": {label::SERVICE_NAME: name, label::SOURCE_NAMESPACE: "shop"}},
+            "spec": {"type": "ClusterSetIP", "ports": []}, "status": {"clusters": status}});
+        for cluster in clusters {
+            for prefix in PARTS {
+                import["metadata"]["annotations"][format!("{prefix}{cluster}")] = json!("1");
+            }
         }
-        let labels = &job["spec"]["template"]["metadata"]["labels"];
-        assert_ne!(labels["app"], live["spec"]["selector"]["matchLabels"]["app"]);
-        // One that has failed is made anew of itself.
-        assert_eq!(cleaner_of(&job, &place), job);
+        import
+    }
+
+    fn slice(cluster: &str, service: &str) -> Value {
+        json!({"apiVersion": SLICES.0, "kind": SLICES.1, "metadata": {"namespace": BROKER_NAMESPACE,
+            "name": format!("{service}-{cluster}"), "labels": {label::SOURCE_CLUSTER: cluster,
+                label::SERVICE_NAME: service, label::SOURCE_NAMESPACE: "shop"}}})
+    }
+
+    /// Makes a broker with services of `west` alone, of both and of `east` alone.
+    fn broker() -> Fake {
+        let fake = Fake::default();
+        for (service, clusters) in [("db", &["west"][..]), ("web", &["east", "west"]), ("api", &["east"])] {
+            fake.put(import(service, clusters));
+            clusters.iter().for_each(|cluster| fake.put(slice(cluster, service)));
+        }
+        // What has the name and is none of service discovery's.
+        let mut other = import("other", &["west"]);
+        other["metadata"]["annotations"].as_object_mut().unwrap().remove(label::SERVICE_NAME);
+        fake.put(other);
+        fake
+    }
+
+    async fn found(fake: &Fake, kind: (&str, &str), name: &str) -> Option<Value> {
+        let all = place::collection(kind.0, kind.1, Some(BROKER_NAMESPACE));
+        fake.server().get(&format!("{all}/{name}"), "reading").await.unwrap()
     }
 
     #[tokio::test]
-    async fn a_definition_of_a_kind_that_is_not_ours_stays_while_users_have_exports() {
-        let fake = Fake::default();
-        let export = Place::of(service_export().as_value()).unwrap();
-        let import = Place::of(service_import().as_value()).unwrap();
-        fake.put(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
-            "metadata": {"namespace": "shop", "name": "web"}}));
-        let server = fake.server();
-        assert_eq!(left_of(&server, &export).await.unwrap(), ["ServiceExport shop/web"]);
-        assert!(left_of(&server, &import).await.unwrap().is_empty());
-        let other = Place { name: "gateways.submariner.io".to_owned(), ..export };
-        assert!(left_of(&server, &other).await.unwrap().is_empty());
+    async fn the_services_of_one_cluster_go_and_others_lose_its_part() {
+        let fake = broker();
+        let before = list(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert_eq!(
+            before,
+            [
+                "EndpointSlice submariner-k8s-broker/db-west",
+                "EndpointSlice submariner-k8s-broker/web-west",
+                "ServiceImport submariner-k8s-broker/db-shop",
+                "ServiceImport submariner-k8s-broker/web-shop (the part of west)",
+            ]
+        );
+        let removed = remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert_eq!(
+            removed.to_string(),
+            "Exported services (shop/db, shop/web): 2 EndpointSlices and 1 ServiceImports deleted, 1 ServiceImports left to \
+             other clusters"
+        );
+        assert_eq!(found(&fake, IMPORTS, "db-shop").await, None);
+        let mut expected = import("web", &["east"]);
+        let web = found(&fake, IMPORTS, "web-shop").await.unwrap();
+        expected["metadata"]["resourceVersion"] = web["metadata"]["resourceVersion"].clone();
+        assert_eq!(web, expected);
+        for (kind, name) in
+            [(IMPORTS, "api-shop"), (IMPORTS, "other-shop"), (SLICES, "web-east"), (SLICES, "api-east")]
+        {
+            assert!(found(&fake, kind, name).await.is_some(), "{name}");
+        }
+        assert_eq!(list(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap(), [""; 0]);
+        assert!(remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap().is_nothing());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_broker_that_is_away_is_told_and_nothing_of_ours_stays_in_the_dns() {
-        let fake = Fake::default();
-        for manifest in objects::member(&member()) {
-            fake.put(manifest.into_value());
-        }
-        let server = fake.server();
-        fake.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"Corefile": ".:53 {\n}\n"},
-            "metadata": {"name": "coredns", "namespace": "kube-system"}}));
-        let zones = member().zones();
-        cluster_dns::forward(&server, &zones, [10, 0, 0, 1].into(), None).await.unwrap();
-        let mut steps = Record::default();
-        leave(&server, "submariner-operator", Duration::from_secs(1), &mut steps).await.unwrap();
-        let text = format!("{steps:?}");
-        assert!(text.contains("were not withdrawn") && text.contains("remove-member"), "{text}");
-        assert_eq!(server.find(&corefile()).await.unwrap().unwrap()["data"]["Corefile"], ".:53 {\n}\n");
-        let place = |kind: &str, name: &str| Place::namespaced("apps/v1", kind, "submariner-operator", name);
-        assert!(!fake.has(&place("Deployment", DISCOVERY_AGENT)));
+    async fn what_others_write_meanwhile_stays() {
+        let fake = broker();
+        // An agent becomes a part of what would have gone.
+        fake.before_replacing(import("db", &["north", "west"]));
+        let removed = remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert_eq!((removed.imports.len(), removed.shared.len()), (0, 2));
+        let db = found(&fake, IMPORTS, "db-shop").await.unwrap();
+        assert_eq!(clusters(&db).collect::<Vec<_>>(), ["north"]);
 
-        remove_objects(&server, "submariner-operator").await.unwrap();
-        assert!(!fake.has(&place("Deployment", DISCOVERY_DNS)));
-        assert!(!fake.has(&Place::cluster_wide(RBAC, "ClusterRole", DISCOVERY_DNS)));
-        assert!(fake.has(&place("DaemonSet", GATEWAY)));
-        let mut again = Record::default();
-        leave(&server, "submariner-operator", Duration::from_secs(1), &mut again).await.unwrap();
-        assert_eq!(format!("{again:?}"), format!("{:?}", Record::default()));
+        let fake = broker();
+        fake.put(import("db", &["north", "west"]));
+        let mut change = import("db", &["north", "west"]);
+        change["spec"]["ports"] = json!([{"port": 80}]);
+        fake.before_replacing(change);
+        remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        let db = found(&fake, IMPORTS, "db-shop").await.unwrap();
+        assert_eq!((has_part(&db, "west"), db["spec"]["ports"][0]["port"].clone()), (false, json!(80)));
+    }
+
+    #[tokio::test]
+    async fn a_broker_without_the_kinds_has_nothing_of_it() {
+        let removed = remove(&Fake::default().server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert!(removed.is_nothing());
+    }
+
+    #[test]
+    fn of_many_services_some_are_named() {
+        let services = (0..20).map(|number| format!("shop/s{number:02}")).collect();
+        let removed = Removed { services, ..Removed::default() };
+        assert!(removed.to_string().contains("shop/s11 and 8 more)"), "{removed}");
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
 
-pub(crate) use leave::remove_from_broker;
+pub(crate) use leave::{on_broker, remove_from_broker};
 pub use look::{Elsewhere, Found, broker_namespace, look};
 
 use crate::apply::{remove, remove_definition};
@@ -25,7 +25,7 @@ use crate::error::DeployError;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
 use crate::place::Place;
 use crate::server::Server;
-use crate::services;
+use crate::service_discovery;
 
 /// The name in the labels of pods that `trieste diagnose` starts.
 const PROBE: &str = "trieste-probe";
@@ -58,7 +58,7 @@ pub async fn uninstall(
     if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
         return Err(nothing_here(options, &found.elsewhere));
     }
-    services::leave(server, &options.namespace, options.patience, steps).await?;
+    service_discovery::leave(server, &options.namespace, options.patience, steps).await?;
     let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
         let local = found.is_broker_of(member).then_some(server);
@@ -232,7 +232,7 @@ async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), Deplo
     }
     steps.begin("Deleting the definitions");
     for place in &found {
-        let left = services::left_of(server, place).await?;
+        let left = service_discovery::left_of(server, place).await?;
         if left.is_empty() {
             remove_definition(server, place).await?;
         } else {

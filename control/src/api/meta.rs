@@ -79,6 +79,11 @@ pub mod annotation {
     /// Service discovery, on imports: with a cluster's ID behind it, when that cluster began to export the service, in Unix
     /// nanoseconds.
     pub const TIMESTAMP_PREFIX: &str = "timestamp.submariner.io/";
+    /// Ours, on imports: with a cluster's ID behind it, in what its export differs from the oldest. The others learn of it by
+    /// that; upstream's agents keep it.
+    pub const CONFLICT_PREFIX: &str = "conflict.trieste.io/";
+    /// Ours, on imports: with a cluster's ID behind it, that cluster's share.
+    pub const WEIGHT_PREFIX: &str = "weight.trieste.io/";
     /// Ours, on GlobalEgressIP objects: the pod selector that they had first, which stays theirs; as JSON, `null` for none.
     pub const POD_SELECTOR: &str = "trieste.io/pod-selector";
 }

@@ -12,13 +12,6 @@ use crate::name::{self, ServiceName, timestamp_key};
 use crate::service::{Exported, ROUTING, families, ports, text};
 use crate::slices;
 
-/// Ours: prefix of the annotation in which a cluster says, by its ID, in what its export differs from the oldest. The others
-/// learn of it by that; upstream's agents keep it.
-pub(crate) const CONFLICT_PREFIX: &str = "conflict.trieste.io/";
-
-/// Ours: prefix of the annotation with the share of a cluster, by its ID.
-const WEIGHT_PREFIX: &str = "weight.trieste.io/";
-
 /// The import as far as it is read.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregate {
@@ -65,7 +58,9 @@ impl Aggregate {
             kind,
             clusters: clusters(import).into_iter().map(str::to_owned).collect(),
             since: since.map(|(cluster, time)| (cluster, time.parse().unwrap_or(i64::MAX))).collect(),
-            conflicts: of_prefix(CONFLICT_PREFIX).map(|(cluster, why)| (cluster, why.clone())).collect(),
+            conflicts: of_prefix(annotation::CONFLICT_PREFIX)
+                .map(|(cluster, why)| (cluster, why.clone()))
+                .collect(),
             affinity: (field("sessionAffinity").map(str::to_owned), config.cloned()),
             internal_traffic_policy: field("internalTrafficPolicy").map(str::to_owned),
             traffic_distribution: field("trafficDistribution").map(str::to_owned),
@@ -186,9 +181,9 @@ pub(crate) fn with_part(
     let mut import = existing.cloned().unwrap_or_else(|| new(name, config, part.exported));
     let annotations = &mut import.metadata.annotations;
     let conflicts = Some(&part.conflicts).filter(|conflicts| !conflicts.is_empty());
-    annotate(annotations, format!("{CONFLICT_PREFIX}{own}"), conflicts);
+    annotate(annotations, format!("{}{own}", annotation::CONFLICT_PREFIX), conflicts);
     let weight = part.exported.weight.as_ref().filter(|_| !part.is_excluded);
-    annotate(annotations, format!("{WEIGHT_PREFIX}{own}"), weight);
+    annotate(annotations, format!("{}{own}", annotation::WEIGHT_PREFIX), weight);
     if part.decides {
         annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
         part.exported.metadata.put(&mut import.metadata, own);
@@ -239,7 +234,7 @@ pub(crate) fn without_part(existing: &Object, own: &str, merged: &Merged) -> Opt
     }
     let mut import = existing.clone();
     import.metadata.annotations.remove(&timestamp_key(own));
-    for prefix in [CONFLICT_PREFIX, WEIGHT_PREFIX] {
+    for prefix in [annotation::CONFLICT_PREFIX, annotation::WEIGHT_PREFIX] {
         import.metadata.annotations.remove(&format!("{prefix}{own}"));
     }
     metadata::withdraw(&mut import.metadata, own);

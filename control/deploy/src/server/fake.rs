@@ -81,6 +81,9 @@ impl Fake {
                 }
                 None => failure(404),
             },
+            Method::DELETE if state.is_outdated(path, &sent["preconditions"]["resourceVersion"]) => {
+                failure(409)
+            }
             Method::DELETE => {
                 state.objects.remove(path).map_or_else(|| failure(404), |object| success(&object))
             }
@@ -100,20 +103,10 @@ impl Fake {
                 state.objects.insert(path.to_owned(), sent.clone());
                 success(&sent)
             }
-            Method::PUT => {
-                if let Some(object) = state.before_replacing.take() {
-                    state.objects.insert(path.to_owned(), object);
-                }
-                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-                match state.objects.get(path).map(version) {
-                    Some(there) if there == version(&sent) => {
-                        state.objects.insert(path.to_owned(), sent.clone());
-                        success(&sent)
-                    }
-                    Some(_) => failure(409),
-                    None => failure(404),
-                }
-            }
+            Method::PUT => match path.strip_suffix("/status") {
+                Some(path) => state.replace_status(path, &sent),
+                None => state.replace(path, sent),
+            },
             _ => failure(405),
         }
     }
@@ -122,6 +115,45 @@ impl Fake {
 impl State {
     fn is_deleted(&self, path: &str) -> bool {
         self.objects.get(path).is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null())
+    }
+
+    fn replace_status(&mut self, path: &str, sent: &Value) -> Response<Body> {
+        if self.is_outdated(path, &sent["metadata"]["resourceVersion"]) {
+            return failure(409);
+        }
+        let Some(object) = self.objects.get_mut(path) else { return failure(404) };
+        object["status"] = sent["status"].clone();
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        object["metadata"]["resourceVersion"] = json!(format!("{version}, status"));
+        success(object)
+    }
+
+    /// Replaces an object; of an import the status stays.
+    fn replace(&mut self, path: &str, mut sent: Value) -> Response<Body> {
+        if let Some(object) = self.before_replacing.take() {
+            self.objects.insert(path.to_owned(), object);
+        }
+        let Some(there) = self.objects.get(path) else { return failure(404) };
+        if there["metadata"]["resourceVersion"] != sent["metadata"]["resourceVersion"] {
+            return failure(409);
+        }
+        if let Some(status) = there.get("status").filter(|_| sent["kind"] == "ServiceImport") {
+            sent["status"] = status.clone();
+        }
+        self.objects.insert(path.to_owned(), sent.clone());
+        success(&sent)
+    }
+
+    /// Returns whether an object has another version than is expected, if one is; somebody else may be faster.
+    fn is_outdated(&mut self, path: &str, expected: &Value) -> bool {
+        if expected.is_null() {
+            return false;
+        }
+        if let Some(object) = self.before_replacing.take() {
+            let path = Place::of(&object).unwrap().path();
+            self.objects.insert(path, object);
+        }
+        self.objects.get(path).is_some_and(|object| object["metadata"]["resourceVersion"] != *expected)
     }
 
     fn list(&self, path: &str, query: &str) -> Response<Body> {

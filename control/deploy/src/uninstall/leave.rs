@@ -13,6 +13,7 @@ use crate::objects::names::{BROKER_SECRET, cluster_account};
 use crate::objects::{Secret, broker_member};
 use crate::place::Place;
 use crate::server::Server;
+use crate::services::{self, Removed};
 
 /// Leaves the broker. A broker that is away keeps nobody here: what stays there is told.
 pub(super) async fn broker(
@@ -42,9 +43,12 @@ pub(super) async fn broker(
         outcome = leave(&own, false, member).await;
     }
     let namespace = &member.broker_namespace;
+    if let Ok(services) = &outcome {
+        report(services, id, steps);
+    }
     match outcome {
-        Ok(()) if has_account => {}
-        Ok(()) => steps.remark(
+        Ok(_) if has_account => {}
+        Ok(_) => steps.remark(
             Outcome::Warning,
             &format!(
                 "The account of cluster {id} stays on the broker: --broker-info broker-info.subm would have removed \
@@ -82,8 +86,33 @@ async fn own_access(
     Ok(connect(&login).ok())
 }
 
-async fn leave(broker: &Server, with_account: bool, member: &Member) -> Result<(), DeployError> {
-    remove_from_broker(broker, with_account, &member.cluster_id, &member.broker_namespace).await
+/// Leaves the broker. Returns what the cluster exported there, which its agent has removed if all went well.
+async fn leave(
+    broker: &Server,
+    with_account: bool,
+    member: &Member,
+) -> Result<Result<Removed, DeployError>, DeployError> {
+    remove_from_broker(broker, with_account, &member.cluster_id, &member.broker_namespace).await?;
+    match services::remove(broker, &member.broker_namespace, &member.cluster_id).await {
+        // Who may not read them has written none by the same account.
+        Err(DeployError::Api { code: Some(403), .. }) if !with_account => Ok(Ok(Removed::default())),
+        services => Ok(services),
+    }
+}
+
+/// Reports what became of exported services, if there were any.
+fn report(services: &Result<Removed, DeployError>, id: &str, steps: &mut dyn Steps) {
+    match services {
+        Ok(removed) if removed.is_nothing() => {}
+        Ok(removed) => steps.remark(Outcome::Success, &removed.to_string()),
+        Err(error) => steps.remark(
+            Outcome::Warning,
+            &format!(
+                "What cluster {id} exports stays on the broker, if its agent has not removed it: {error}; on the broker's \
+                 cluster: trieste remove-member {id} --force"
+            ),
+        ),
+    }
 }
 
 /// Removes what a cluster has on the broker; its account, with which it could put it back, too, if that is asked for.
@@ -96,24 +125,83 @@ pub(crate) async fn remove_from_broker(
     cluster_id: &str,
     broker_namespace: &str,
 ) -> Result<(), DeployError> {
+    for place in on_broker(broker, with_account, cluster_id, broker_namespace).await? {
+        broker.delete(&place).await?;
+    }
+    Ok(())
+}
+
+/// Returns what a cluster has on the broker, in the order in which it goes; its account and rights, too, if they are asked for.
+///
+/// # Errors
+/// [`DeployError::Api`].
+pub(crate) async fn on_broker(
+    broker: &Server,
+    with_account: bool,
+    cluster_id: &str,
+    broker_namespace: &str,
+) -> Result<Vec<Place>, DeployError> {
+    let (mut found, entry) = (Vec::new(), Place::of);
     for kind in ["Endpoint", "Cluster"] {
         let all = broker.list("submariner.io/v1", kind, Some(broker_namespace), "").await?;
         let is_own = |object: &&Value| object["spec"]["cluster_id"] == cluster_id;
-        for place in all.iter().filter(is_own).filter_map(Place::of) {
-            broker.delete(&place).await?;
-        }
+        found.extend(all.iter().filter(is_own).filter_map(entry));
     }
     if with_account {
         let account = broker_member(cluster_id, broker_namespace);
         let name = upstream_binding(cluster_id);
         let binding =
             Place::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", broker_namespace, &name);
-        let places = account.iter().rev().filter_map(|manifest| Place::of(manifest.as_value()));
+        let places = account.iter().rev().filter_map(|manifest| entry(manifest.as_value()));
         for place in std::iter::once(binding).chain(places) {
             if broker.find(&place).await?.is_some() {
-                broker.delete(&place).await?;
+                found.push(place);
             }
         }
     }
-    Ok(())
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trieste_control::api::label;
+    use trieste_control::steps::Record;
+
+    use super::*;
+    use crate::objects::names::BROKER_NAMESPACE;
+    use crate::server::fake::Fake;
+
+    #[tokio::test]
+    async fn what_the_agent_has_left_goes_with_the_rest_and_is_reported() {
+        let fake = Fake::default();
+        for cluster in ["east", "west"] {
+            fake.put(
+                json!({"apiVersion": "submariner.io/v1", "kind": "Cluster", "spec": {"cluster_id": cluster},
+                "metadata": {"namespace": BROKER_NAMESPACE, "name": cluster}}),
+            );
+            fake.put(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {
+                "namespace": BROKER_NAMESPACE, "name": format!("web-{cluster}"), "labels": {
+                    label::SOURCE_CLUSTER: cluster, label::SERVICE_NAME: "web", label::SOURCE_NAMESPACE: "shop"}}}));
+        }
+        let member = Member {
+            cluster_id: "west".to_owned(),
+            broker: "b:1".to_owned(),
+            broker_namespace: BROKER_NAMESPACE.to_owned(),
+            is_insecure: false,
+        };
+        for expected in [Some("(shop/web): 1 EndpointSlices"), None] {
+            let mut record = Record::default();
+            record.begin("Leaving the broker");
+            report(&leave(&fake.server(), false, &member).await.unwrap(), "west", &mut record);
+            let remark = record.steps[0].remarks.first().map(|(_, text)| text.clone());
+            assert_eq!(remark.is_some(), expected.is_some());
+            assert!(expected.is_none_or(|text| remark.unwrap_or_default().contains(text)));
+        }
+        for (version, kind) in [("submariner.io/v1", "Cluster"), ("discovery.k8s.io/v1", "EndpointSlice")] {
+            let left = fake.server().list(version, kind, Some(BROKER_NAMESPACE), "").await.unwrap();
+            let names: Vec<&str> = left.iter().filter_map(|left| left["metadata"]["name"].as_str()).collect();
+            assert!(matches!(names[..], ["east" | "web-east"]), "{names:?}");
+        }
+    }
 }
