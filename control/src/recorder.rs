@@ -22,6 +22,9 @@ use crate::store::{Store, StoreError};
 const QUEUE: usize = 64;
 /// Least time between two Events. Ours: an API server must not notice a gateway that flaps.
 const PACE: Duration = Duration::from_millis(500);
+/// The same of a program whose events are about many objects.
+const QUEUE_OF_MANY: usize = 1024;
+const PACE_OF_MANY: Duration = Duration::from_millis(100);
 /// How long to wait for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The first and the longest wait while the store is away.
@@ -36,7 +39,23 @@ const MAX_MESSAGE: usize = 1024;
 pub struct Recorder {
     recent: Arc<Mutex<VecDeque<EventRecord>>>,
     counts: Arc<Mutex<EventCounts>>,
-    queue: mpsc::Sender<EventRecord>,
+    queue: mpsc::Sender<Queued>,
+}
+
+/// The object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its kind, namespace and name.
+    pub key: ObjectKey,
+    /// Its incarnation: `kubectl describe` shows the events that name it.
+    pub uid: Option<String>,
+}
+
+/// An event that waits; without an object it is about the one that the writer is given.
+#[derive(Debug)]
+struct Queued {
+    event: EventRecord,
+    about: Option<About>,
 }
 
 /// How often something happened since start, by reason and severity.
@@ -45,17 +64,37 @@ pub type EventCounts = BTreeMap<(String, Severity), u64>;
 /// The other end of a [`Recorder`], to be written somewhere by [`EventQueue::write_to`].
 #[derive(Debug)]
 pub struct EventQueue {
-    queue: mpsc::Receiver<EventRecord>,
+    queue: mpsc::Receiver<Queued>,
+    component: &'static str,
+    pace: Duration,
 }
 
 impl Recorder {
-    /// Creates a recorder, and the receiver of its events.
+    /// Creates a gateway's recorder, and the receiver of its events.
     pub fn new() -> (Self, EventQueue) {
-        let (sender, receiver) = mpsc::channel(QUEUE);
+        Self::create("trieste-gateway", QUEUE, PACE)
+    }
+
+    /// Creates the recorder of a program of this name whose events are about many objects, and the receiver of its events.
+    pub fn of_many(component: &'static str) -> (Self, EventQueue) {
+        Self::create(component, QUEUE_OF_MANY, PACE_OF_MANY)
+    }
+
+    fn create(component: &'static str, queue: usize, pace: Duration) -> (Self, EventQueue) {
+        let (sender, receiver) = mpsc::channel(queue);
         (
             Self { recent: Arc::default(), counts: Arc::default(), queue: sender },
-            EventQueue { queue: receiver },
+            EventQueue { queue: receiver, component, pace },
         )
+    }
+
+    /// Takes down that something happened to an object. It is counted and handed on, whatever happened to others.
+    pub fn record_about(&self, about: About, severity: Severity, reason: &str, message: impl Into<String>) {
+        self.count(severity, reason);
+        let (time, message) = (Timestamp::now(), message.into());
+        tracing::debug!(object = %about.key, reason, note = %message, "event recorded");
+        let event = EventRecord { time, severity, reason: reason.to_owned(), message, count: 1 };
+        let _ = self.queue.try_send(Queued { event, about: Some(about) });
     }
 
     /// Takes down that something happened.
@@ -80,7 +119,7 @@ impl Recorder {
         let event = EventRecord { time, severity, reason: reason.to_owned(), message, count: 1 };
         recent.push_back(event.clone());
         // A full queue means that nobody takes events at present: they are in status and log all the same.
-        let _ = self.queue.try_send(event);
+        let _ = self.queue.try_send(Queued { event, about: None });
     }
 
     /// Returns the number of events. Of reasons only the first [`MAX_EVENTS`] are told apart.
@@ -103,17 +142,19 @@ impl Recorder {
 }
 
 impl EventQueue {
-    /// Writes every event as a Kubernetes Event about `about`, until the recorder is gone. A store that refuses is
+    /// Writes every event as a Kubernetes Event about its object, else about `about`, until the recorder is gone. A store that refuses is
     /// left alone for ten minutes; one that is away is told later what fits the queue.
     pub async fn write_to<S: Store>(mut self, store: S, about: ObjectKey, conditions: Conditions) {
         let mut number: u64 = 0;
         let started = Timestamp::now().as_millisecond();
-        while let Some(event) = self.queue.recv().await {
+        let default = About { key: about, uid: None };
+        while let Some(Queued { event, about }) = self.queue.recv().await {
             number += 1;
-            let object = event_object(&event, &about, &format!("{started:x}-{number:x}"));
+            let about = about.as_ref().unwrap_or(&default);
+            let object = event_object(&event, about, self.component, &format!("{started:x}-{number:x}"));
             let refused = write(&store, object).await.err();
             let refused = refused.map(|error| format!("Kubernetes Events cannot be written: {error}"));
-            let pause = if refused.is_some() { REFUSED_PAUSE } else { PACE };
+            let pause = if refused.is_some() { REFUSED_PAUSE } else { self.pace };
             conditions.put("EventsNotWritten", Severity::Info, "", refused);
             tokio::time::sleep(pause).await;
         }
@@ -135,7 +176,8 @@ async fn write<S: Store>(store: &S, object: Object) -> Result<(), StoreError> {
 }
 
 /// Returns the event as an object of the core group.
-fn event_object(event: &EventRecord, about: &ObjectKey, suffix: &str) -> Object {
+fn event_object(event: &EventRecord, about: &About, component: &str, suffix: &str) -> Object {
+    let About { key: about, uid } = about;
     let kind = match event.severity {
         Severity::Info => "Normal",
         Severity::Warning | Severity::Error => "Warning",
@@ -156,14 +198,17 @@ fn event_object(event: &EventRecord, about: &ObjectKey, suffix: &str) -> Object 
         "type": kind,
         "reason": event.reason,
         "message": message,
-        "source": { "component": "trieste-gateway" },
-        "reportingComponent": "trieste-gateway",
+        "source": { "component": component },
+        "reportingComponent": component,
         "reportingInstance": about.name,
         "firstTimestamp": time,
         "lastTimestamp": time,
         "count": event.count,
     });
-    if let serde_json::Value::Object(fields) = fields {
+    if let serde_json::Value::Object(mut fields) = fields {
+        if let Some(uid) = uid {
+            fields["involvedObject"]["uid"] = json!(uid);
+        }
         object.body = fields.into();
     }
     object
@@ -199,13 +244,33 @@ mod tests {
             message: "x".repeat(5000),
             count: 1,
         };
-        let about = ObjectKey::new(Kind::Gateway, "submariner-operator", "a-gw1");
-        let value = event_object(&event, &about, "1-2").to_value();
+        let key = ObjectKey::new(Kind::Gateway, "submariner-operator", "a-gw1");
+        let about = About { key, uid: None };
+        let value = event_object(&event, &about, "trieste-gateway", "1-2").to_value();
         assert_eq!(value["apiVersion"], "v1");
         assert_eq!(value["metadata"]["name"], "a-gw1.1-2");
         assert_eq!(value["involvedObject"]["apiVersion"], "submariner.io/v1");
         assert_eq!(value["type"], "Warning");
         assert_eq!(value["lastTimestamp"], "2026-11-21T05:57:39Z");
         assert!(value["message"].as_str().unwrap().len() <= MAX_MESSAGE);
+        assert!(value["involvedObject"].get("uid").is_none());
+    }
+
+    #[test]
+    fn what_happens_to_two_objects_is_two_events() {
+        let (recorder, mut queue) = Recorder::of_many("trieste-discovery");
+        for name in ["web", "db"] {
+            let key = ObjectKey::new(Kind::ServiceExport, "shop", name);
+            let about = About { key, uid: Some(format!("uid-of-{name}")) };
+            recorder.record_about(about, Severity::Info, "Exported", "it was exported");
+        }
+        for name in ["web", "db"] {
+            let Queued { event, about } = queue.queue.try_recv().unwrap();
+            let value = event_object(&event, &about.unwrap(), queue.component, "1-2").to_value();
+            assert_eq!(value["metadata"]["namespace"], "shop");
+            assert_eq!(value["metadata"]["name"], format!("{name}.1-2"));
+            assert_eq!(value["involvedObject"]["uid"], format!("uid-of-{name}"));
+            assert_eq!(value["reportingComponent"], "trieste-discovery");
+        }
     }
 }

@@ -18,8 +18,9 @@ pub(crate) enum Progress<'a> {
     Failed(&'a str),
 }
 
-/// Reasons of the condition `Ready`, as the Multi-Cluster Services API has them.
-const PENDING: &str = "Pending";
+/// The reason of an export that is on its way, of the condition `Ready` as the Multi-Cluster Services API has it.
+pub(crate) const PENDING: &str = "Pending";
+/// The reason of one that failed, likewise.
 const FAILED: &str = "Failed";
 
 /// The status of a condition, its reason and message.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use trieste_control::api::{Kind, ObjectKey};
+use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::election::Leadership;
 use trieste_control::runner::{
     Context, Controller, Failure, Limits, Order, QueueView, Rank, Reconciled, Watch, Write,
@@ -20,6 +20,7 @@ use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
 use crate::state::{State, is_unneeded};
 use crate::status::{AgentStatus, RefusedObject};
+use crate::transitions::Transitions;
 
 /// Ours: how long copies stay when the broker has nothing of anybody else any more: it may have lost its objects.
 pub const EMPTY_GRACE: Duration = Duration::from_secs(60);
@@ -50,6 +51,7 @@ pub struct AgentController {
     rate_limit: RateLimit,
     accepted: Accepted,
     holds: Holds,
+    transitions: Transitions,
     /// Services of which something is not written for that reason.
     held: BTreeSet<ServiceName>,
     /// What is planned for a service that nothing is known of any more.
@@ -69,6 +71,7 @@ impl AgentController {
             rate_limit: RateLimit::default(),
             accepted: Accepted::default(),
             holds: Holds::default(),
+            transitions: Transitions::new(),
             held: BTreeSet::new(),
             nothing: Row::default(),
         }
@@ -193,7 +196,10 @@ impl Controller for AgentController {
 
     fn reconcile(&mut self, key: &Key, context: &Context) -> Reconciled {
         let mut planned = match key {
-            Key::Local(name) => self.plan_local(name, context),
+            Key::Local(name) => {
+                self.transitions.discard(name);
+                self.plan_local(name, context)
+            }
             Key::Broker(name) => {
                 let writes = plan::broker(&self.view(name));
                 if writes.is_empty() && self.failures.remove(name).is_some() {
@@ -207,10 +213,18 @@ impl Controller for AgentController {
         if planned.writes.is_empty() {
             return planned;
         }
-        match self.rate_limit.take(key, context.now) {
-            Some(wait) => Reconciled::hold("it changes all the time".to_owned(), wait),
-            None => planned,
+        if let Some(wait) = self.rate_limit.take(key, context.now) {
+            return Reconciled::hold("it changes all the time".to_owned(), wait);
         }
+        if let Key::Local(name) = key {
+            let is_export = |object: &&Object| object.kind == Kind::ServiceExport;
+            let written = planned.writes.iter().filter_map(Write::object).find(is_export);
+            let export = self.state.row(name).and_then(|row| row.export.as_ref());
+            if let Some((before, after)) = export.zip(written) {
+                self.transitions.plan(name, before, after);
+            }
+        }
+        planned
     }
 
     fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, now: Instant) {
@@ -218,6 +232,9 @@ impl Controller for AgentController {
             && self.accepted.note(key.store(), write, result)
         {
             self.again.insert(key.clone());
+        }
+        if let (Key::Local(name), Kind::ServiceExport) = (key, write.key().kind) {
+            self.transitions.finish(name, outcome.is_ok(), now);
         }
         let Key::Broker(name) = key else {
             return match outcome {
@@ -252,6 +269,7 @@ impl Controller for AgentController {
             imports: self.state.count(Slot::Import),
             problem: view.problem().map(str::to_owned),
             refused: refused.collect(),
+            transitions: self.transitions.latest(),
         }
     }
 }

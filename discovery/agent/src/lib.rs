@@ -41,9 +41,10 @@ mod service;
 mod slices;
 mod state;
 mod status;
+mod transitions;
 
 pub use config::AgentConfig;
 pub use controller::{AgentController, EMPTY_GRACE};
 pub use handle::{AgentHandle, spawn};
 pub use name::{Key, ServiceName};
-pub use status::{AgentStatus, RefusedObject};
+pub use status::{AgentStatus, RefusedObject, Transition};

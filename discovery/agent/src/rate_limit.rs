@@ -12,14 +12,27 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const BURST: u32 = 30;
 
 /// When each service may be written about again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RateLimit {
+    interval: Duration,
+    burst: u32,
     /// When all that was written would have been written, one by one.
     until: BTreeMap<Key, Instant>,
     by_time: BTreeSet<(Instant, Key)>,
 }
 
+impl Default for RateLimit {
+    fn default() -> Self {
+        Self::new(INTERVAL, BURST)
+    }
+}
+
 impl RateLimit {
+    /// Returns a limit of so many at once, then of one each time.
+    pub(crate) fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst, until: BTreeMap::new(), by_time: BTreeSet::new() }
+    }
+
     /// Takes a write of this key, or returns for how long it has to wait.
     pub(crate) fn take(&mut self, key: &Key, now: Instant) -> Option<Duration> {
         while let Some((_, rested)) = self.by_time.first().filter(|(until, _)| *until <= now) {
@@ -27,13 +40,13 @@ impl RateLimit {
             self.by_time.pop_first();
         }
         let until = self.until.get(key).copied().unwrap_or(now);
-        let earliest = until.checked_sub(INTERVAL * (BURST - 1)).unwrap_or(now);
+        let earliest = until.checked_sub(self.interval * (self.burst - 1)).unwrap_or(now);
         if earliest > now {
             return Some(earliest.saturating_duration_since(now));
         }
         self.by_time.remove(&(until, key.clone()));
-        self.by_time.insert((until + INTERVAL, key.clone()));
-        self.until.insert(key.clone(), until + INTERVAL);
+        self.by_time.insert((until + self.interval, key.clone()));
+        self.until.insert(key.clone(), until + self.interval);
         None
     }
 }

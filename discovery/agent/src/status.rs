@@ -1,5 +1,9 @@
 //! How far an agent is, for those who read it.
 
+use std::sync::Arc;
+
+use trieste_control::api::ObjectKey;
+
 /// The status of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentStatus {
@@ -15,6 +19,25 @@ pub struct AgentStatus {
     pub problem: Option<String>,
     /// Objects of other clusters that are left alone; not all if they are many.
     pub refused: Vec<RefusedObject>,
+    /// The latest changes of conditions, the oldest first.
+    pub transitions: Arc<Vec<Transition>>,
+}
+
+/// A change of a condition of a ServiceExport, which was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// Its number: the first is 1, and each is one more.
+    pub number: u64,
+    /// The export.
+    pub export: ObjectKey,
+    /// The export's incarnation.
+    pub uid: Option<String>,
+    /// Whether all is as it should be, as far as this condition goes.
+    pub is_good: bool,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
 }
 
 /// An object of another cluster that is left alone.

@@ -15,3 +15,4 @@ mod merged;
 mod networks;
 mod set;
 mod simulation;
+mod transitions;

@@ -1,9 +1,10 @@
 //! The agent: stores, election and pages around `trieste-discovery-agent`.
 //!
 //! * [`config`] — flags and environment, which are upstream's. * [`lighthouse`] — under the name of upstream's program.
-//! * [`stores`] — this cluster's and the broker's. * [`metrics`] — the page for Prometheus. * [`run`] — start and stop.
+//! * [`stores`] — this cluster's and the broker's. * [`events`] — Kubernetes Events about exports. * [`metrics`] — the page for Prometheus. * [`run`] — start and stop.
 
 pub mod config;
+pub mod events;
 pub mod lighthouse;
 pub mod metrics;
 pub mod run;

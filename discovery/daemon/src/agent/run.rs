@@ -8,16 +8,21 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::info;
+use trieste_control::api::{Kind, ObjectKey};
+use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::logging;
 use trieste_control::privileges::Needs;
 use trieste_control::process::ProcessStats;
+use trieste_control::recorder::Recorder;
 use trieste_control::runner::{ControllerMetrics, Fence};
 use trieste_control::signals;
 use trieste_control::slots::Slots;
+use trieste_control::store::AnyStore;
 use trieste_discovery_agent::{AgentHandle, AgentStatus, spawn};
 
 use super::config::{Config, Options};
+use super::events;
 use super::metrics::{self, Snapshot};
 use super::stores;
 use crate::http::{self, Pages};
@@ -79,7 +84,13 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Fence::Term { candidate, .. } => Some(candidate.clone()),
         Fence::Open | Fence::Guard(_) => None,
     };
-    let agent = spawn(local, broker, config.agent.clone(), fence);
+    let agent = spawn(local.clone(), broker, config.agent.clone(), fence);
+    if let AnyStore::Kube(kube) = local {
+        let (recorder, queue) = Recorder::of_many("trieste-discovery");
+        tokio::spawn(events::record(agent.status.clone(), recorder));
+        let about = ObjectKey::new(Kind::Lease, &config.agent.namespace, LEASE);
+        tokio::spawn(queue.write_to(kube, about, Conditions::default()));
+    }
     let pages = Arc::new(State {
         status: agent.status.clone(),
         metrics: agent.runner.metrics.clone(),
