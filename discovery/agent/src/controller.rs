@@ -20,6 +20,7 @@ use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
 use crate::state::{State, is_unneeded};
 use crate::status::{AgentStatus, RefusedObject};
+use crate::taken::Taken;
 use crate::transitions::Transitions;
 
 /// Ours: how long copies stay when the broker has nothing of anybody else any more: it may have lost its objects.
@@ -52,6 +53,7 @@ pub struct AgentController {
     accepted: Accepted,
     holds: Holds,
     transitions: Transitions,
+    taken: Taken,
     /// Services of which something is not written for that reason.
     held: BTreeSet<ServiceName>,
     /// What is planned for a service that nothing is known of any more.
@@ -72,6 +74,7 @@ impl AgentController {
             accepted: Accepted::default(),
             holds: Holds::default(),
             transitions: Transitions::new(),
+            taken: Taken::default(),
             held: BTreeSet::new(),
             nothing: Row::default(),
         }
@@ -95,6 +98,7 @@ impl AgentController {
                 ObjectKey::new(Kind::ServiceImport, &config.namespace, local),
                 name,
             ),
+            taken: self.taken.of(name),
             failure: self.failures.get(name).map(String::as_str),
             dropped: [self.accepted.dropped(LOCAL), self.accepted.dropped(BROKER)],
         }
@@ -113,6 +117,20 @@ impl AgentController {
             );
             self.emptied_since = Some(now);
         }
+    }
+
+    /// Notes that an object on the broker has the name of one that was to be made. Returns why the export cannot go on, if it
+    /// cannot: slices have other names then, an import has not.
+    fn note_in_the_way(&mut self, name: &ServiceName, object: &ObjectKey) -> Option<String> {
+        let holder = self.state.slot_of(BROKER, object);
+        if object.kind == Kind::EndpointSlice {
+            self.taken.note_slice(name, &object.name, holder == Some(Slot::Foreign));
+            self.changed.insert(name.clone());
+            return None;
+        }
+        // What is read is another service's, which the plan finds out, or one's that was faster.
+        let is_stuck = holder.is_none() && self.taken.note_import(name, &object.name);
+        is_stuck.then(|| format!("an object that is no import of it has its name: {object}"))
     }
 
     fn plan_local(&mut self, name: &ServiceName, context: &Context) -> Reconciled {
@@ -201,7 +219,13 @@ impl Controller for AgentController {
                 self.plan_local(name, context)
             }
             Key::Broker(name) => {
+                if self.state.row(name).is_none_or(|row| row.export.is_none()) {
+                    self.taken.clear(name);
+                }
                 let writes = plan::broker(&self.view(name));
+                if writes.is_empty() {
+                    self.taken.settle(name);
+                }
                 if writes.is_empty() && self.failures.remove(name).is_some() {
                     self.changed.insert(name.clone());
                 }
@@ -243,6 +267,10 @@ impl Controller for AgentController {
             };
         };
         let failure = match outcome {
+            Err(StoreError::AlreadyExists(object)) => match self.note_in_the_way(name, object) {
+                Some(failure) => Some(failure),
+                None => return,
+            },
             Err(error) if self.classify(write, error) == Failure::Refused => Some(error.to_string()),
             Err(_) => return,
             Ok(_) => None,

@@ -1,5 +1,7 @@
 //! What follows from the objects of a service: whether it is exported, how, and where clusters disagree.
 
+use std::collections::BTreeSet;
+
 use trieste_control::api::{Object, ServiceImportType};
 
 use crate::aggregate::Aggregate;
@@ -36,7 +38,8 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Finds out what follows from the objects of a service.
-    pub(crate) fn of(name: &ServiceName, config: &AgentConfig, row: &Row) -> Self {
+    /// Slices do not get the names that are taken.
+    pub(crate) fn of(name: &ServiceName, config: &AgentConfig, row: &Row, taken: &BTreeSet<String>) -> Self {
         let own = config.cluster_id.as_str();
         let aggregate = row.aggregate.as_ref().map(Aggregate::read).unwrap_or_default();
         let export =
@@ -54,8 +57,8 @@ impl Facts {
         let is_excluded = !decides && aggregate.kind.is_some_and(|kind| kind != exported.kind);
         let mut facts = Self { by_age, decides, is_excluded, ..Self::default() };
         if !is_excluded {
-            facts.slices = slices::wanted(name, config, exported, row.sources.values(), &addresses);
-            slices::rename(&mut facts.slices, row.own.values().chain(row.published.values()));
+            facts.slices = slices::wanted(name, config, exported, row.sources.values(), &addresses, taken);
+            slices::rename(&mut facts.slices, row.own.values().chain(row.published.values()), taken);
         }
         facts.families = families(exported, &facts.slices);
         let differences = conflicts::differences(&facts, exported, &aggregate);

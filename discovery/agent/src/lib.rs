@@ -41,6 +41,7 @@ mod service;
 mod slices;
 mod state;
 mod status;
+mod taken;
 mod transitions;
 
 pub use config::AgentConfig;

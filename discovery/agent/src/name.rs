@@ -57,9 +57,9 @@ impl ServiceName {
     }
 
     /// Returns the name of a slice of a cluster, made of what that cluster calls `source`: the same after every restart, and
-    /// another one than any other slice on the broker has.
-    pub(crate) fn slice(&self, cluster_id: &str, source: &str) -> String {
-        let parts = [cluster_id, &self.namespace, &self.name, source];
+    /// another one than any other slice on the broker has. What nobody else can tell beforehand is `secret`.
+    pub(crate) fn slice(&self, cluster_id: &str, source: &str, secret: &str) -> String {
+        let parts = [cluster_id, &self.namespace, &self.name, source, secret];
         let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
         format!("{}{:016x}", self.slice_prefix(), fnv1a(bytes))
     }
@@ -123,17 +123,18 @@ mod tests {
     #[test]
     fn slices_have_names_of_their_own_that_stay() {
         let web = ServiceName::new("shop", "web");
-        let name = web.slice("east", "IPv4");
-        assert_eq!(name, web.slice("east", "IPv4"));
+        let name = web.slice("east", "IPv4", "1");
+        assert_eq!(name, web.slice("east", "IPv4", "1"));
         assert!(name.starts_with("web-") && name.len() == 20, "{name}");
         let others = [
-            web.slice("west", "IPv4"),
-            web.slice("east", "IPv6"),
-            ServiceName::new("shopw", "eb").slice("east", "IPv4"),
-            ServiceName::new("other", "web").slice("east", "IPv4"),
+            web.slice("west", "IPv4", "1"),
+            web.slice("east", "IPv6", "1"),
+            web.slice("east", "IPv4", "2"),
+            ServiceName::new("shopw", "eb").slice("east", "IPv4", "1"),
+            ServiceName::new("other", "web").slice("east", "IPv4", "1"),
         ];
         assert!(others.iter().all(|other| *other != name));
-        let long = ServiceName::new("ns", "é".repeat(200)).slice("east", "IPv4");
+        let long = ServiceName::new("ns", "é".repeat(200)).slice("east", "IPv4", "1");
         assert_eq!(long.chars().count(), 63 + 1 + 16);
     }
 }

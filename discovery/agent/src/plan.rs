@@ -43,6 +43,8 @@ pub(crate) struct View<'a> {
     pub(crate) other_aggregate: Option<&'a ServiceName>,
     /// Another service whose own import has the name that this one's would have here.
     pub(crate) other_import: Option<&'a ServiceName>,
+    /// Names that somebody else's slices have on the broker.
+    pub(crate) taken: &'a BTreeSet<String>,
     /// Why the broker did not take the last write.
     pub(crate) failure: Option<&'a str>,
     /// Fields of imports that the definitions here and on the broker do not know.
@@ -51,7 +53,7 @@ pub(crate) struct View<'a> {
 
 /// Returns what is to be written here, and whether a copy is kept for the time being.
 pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
-    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
+    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row, view.taken));
     let mut writes = Vec::new();
     let mut is_keeping = false;
     if view.has_read_broker || view.config.withdraws {
@@ -235,7 +237,7 @@ fn is_published(view: &View<'_>, facts: &Facts) -> bool {
 
 /// Returns what is to be written to the broker.
 pub(crate) fn broker(view: &View<'_>) -> Vec<Write> {
-    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row));
+    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row, view.taken));
     let published: Vec<Object> = match view.other_aggregate {
         None => facts.slices.iter().map(|slice| slices::for_broker(slice, view.config)).collect(),
         Some(_) => Vec::new(),

@@ -45,6 +45,8 @@ pub(crate) struct Exported {
     pub(crate) labels: BTreeMap<String, String>,
     /// When it was exported first, in Unix nanoseconds.
     pub(crate) since: i64,
+    /// The export's incarnation, which other clusters do not learn.
+    pub(crate) uid: String,
 }
 
 /// Why a service is not exported: reason and message of a condition.
@@ -122,6 +124,7 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         asks_for_clusterset_ip: asked.is_some_and(|asked| asked == "true"),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
+        uid: export.metadata.uid.clone().unwrap_or_default(),
     })
 }
 

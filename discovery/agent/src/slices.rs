@@ -1,7 +1,7 @@
 //! The EndpointSlices by which a cluster exports a service: one per family of a service with virtual addresses, and one per
 //! slice of a headless one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
@@ -24,17 +24,23 @@ pub(crate) fn identity(slice: &Object) -> Identity {
 }
 
 /// Returns the slices that say how a service is exported, as they are in the service's own namespace; the deterministic name
-/// stands for those that are not there yet.
+/// stands for those that are not there yet, the first that nobody else has.
 pub(crate) fn wanted<'a>(
     name: &ServiceName,
     config: &AgentConfig,
     exported: &Exported,
     sources: impl Iterator<Item = &'a Object> + Clone,
     addresses: &GlobalAddresses,
+    taken: &BTreeSet<String>,
 ) -> Vec<Object> {
+    let unused = |called: &str| {
+        let nth =
+            |number: usize| name.slice(&config.cluster_id, called, &format!("{}/{number}", exported.uid));
+        (0..taken.len()).map(nth).find(|name| !taken.contains(name)).unwrap_or_else(|| nth(taken.len()))
+    };
     let new = |source: Option<&str>, family: &str, endpoints: Vec<Value>, ports: Value| {
         let called = source.map_or_else(|| family.to_owned(), |source| format!("{source}/{family}"));
-        let mut metadata = ObjectMeta::new(&name.namespace, name.slice(&config.cluster_id, &called));
+        let mut metadata = ObjectMeta::new(&name.namespace, unused(&called));
         metadata.generate_name = Some(name.slice_prefix());
         metadata.labels = labels(name, config, exported, source);
         let is_translated = config.has_globalnet && exported.kind == ServiceImportType::Headless;
@@ -146,10 +152,14 @@ pub(crate) fn agree(existing: &Object, wanted: &Object) -> bool {
         && list(existing, "ports") == list(wanted, "ports")
 }
 
-/// Gives slices the names that those have which stand for the same already.
-pub(crate) fn rename<'a>(wanted: &mut [Object], existing: impl Iterator<Item = &'a Object>) {
+/// Gives slices the names that those have which stand for the same already, but for names that somebody else has on the broker.
+pub(crate) fn rename<'a>(
+    wanted: &mut [Object],
+    existing: impl Iterator<Item = &'a Object>,
+    taken: &BTreeSet<String>,
+) {
     let mut names: BTreeMap<Identity, &str> = BTreeMap::new();
-    for slice in existing {
+    for slice in existing.filter(|slice| !taken.contains(&slice.metadata.name)) {
         names.entry(identity(slice)).or_insert(&slice.metadata.name);
     }
     for slice in wanted {

@@ -114,6 +114,33 @@ impl State {
         self.places.get(&(store, key)).map(|(holder, _)| holder).filter(|holder| *holder != name)
     }
 
+    /// Returns the part that an object has of some service, if it is read.
+    pub(crate) fn slot_of(&self, store: usize, key: &ObjectKey) -> Option<Slot> {
+        self.places.get(&(store, key.clone())).map(|(_, slot)| *slot)
+    }
+
+    /// Adds the services that would give an import of theirs the name of this object: while one has it, the others wait.
+    fn touch_namesakes(&self, slot: Slot, import: &str, touched: &mut BTreeSet<ServiceName>) {
+        let name = match slot {
+            Slot::Aggregate => Some(import),
+            Slot::LocalImport => {
+                import.strip_suffix(&self.config.cluster_id).and_then(|name| name.strip_suffix('-'))
+            }
+            Slot::Export
+            | Slot::Service
+            | Slot::Source
+            | Slot::Ingress
+            | Slot::Own
+            | Slot::Import
+            | Slot::Copy
+            | Slot::Published
+            | Slot::Foreign => None,
+        };
+        let dashes = name.into_iter().flat_map(|name| name.match_indices('-').map(move |(at, _)| (name, at)));
+        let services = dashes.map(|(name, at)| ServiceName::new(&name[at + 1..], &name[..at]));
+        touched.extend(services.filter(|service| self.rows.contains_key(service)));
+    }
+
     /// Returns how many objects are in this part of a service.
     pub(crate) fn count(&self, slot: Slot) -> usize {
         self.counts.get(&slot).copied().unwrap_or_default()
@@ -251,6 +278,7 @@ impl State {
             self.shared_copies += 1;
         }
         touched.insert(name.clone());
+        self.touch_namesakes(slot, &key.name, touched);
         *self.counts.entry(slot).or_default() += 1;
         self.rows.entry(name.clone()).or_default().put(slot, object);
         self.places.insert((store, key), (name, slot));
@@ -288,6 +316,7 @@ impl State {
                 self.rows.remove(&name);
             }
         }
+        self.touch_namesakes(slot, &key.name, touched);
         touched.insert(name);
     }
 

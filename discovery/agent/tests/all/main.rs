@@ -12,6 +12,7 @@ mod lab;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
 mod merged;
+mod names;
 mod networks;
 mod set;
 mod simulation;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::sleep;
-use trieste_control::api::Kind;
+use trieste_control::api::{Kind, label};
 
 use crate::api_store::ApiStore;
 use crate::lab::{BROKER, Cluster, OPERATOR, aggregate, clusters, slices_of};
@@ -29,6 +29,8 @@ enum Event {
     Namespace(bool),
     Fault(bool, Fault),
     DeleteOnBroker(usize),
+    /// Somebody else takes the names of its slices on the broker.
+    Steal(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -48,7 +50,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Start),
         1 => any::<bool>().prop_map(Event::Namespace),
         1 => (any::<bool>(), fault).prop_map(|(of_broker, fault)| Event::Fault(of_broker, fault)),
-        1 => service.prop_map(Event::DeleteOnBroker),
+        1 => service.clone().prop_map(Event::DeleteOnBroker),
+        1 => service.prop_map(Event::Steal),
     ]
 }
 
@@ -76,6 +79,17 @@ fn happen(cluster: &mut Cluster, event: Event) {
             let store = if of_broker { &cluster.broker } else { &cluster.store };
             store.0.set_fault(fault);
             store.0.break_watches();
+        }
+        Event::Steal(name) => {
+            for mut slice in slices_of(&cluster.broker, BROKER, &cluster.config.cluster_id) {
+                if slice.metadata.labels[label::SERVICE_NAME] == SERVICES[name] {
+                    cluster.broker.0.remove(Kind::EndpointSlice, &slice.metadata.name);
+                    let labels = [label::CLUSTER_ID, label::SOURCE_CLUSTER]
+                        .map(|key| (key.to_owned(), "rogue".to_owned()));
+                    slice.metadata.labels.extend(labels);
+                    cluster.broker.0.put(slice);
+                }
+            }
         }
         Event::DeleteOnBroker(name) => {
             gone(&cluster.broker, Kind::ServiceImport, BROKER, &format!("{}-shop", SERVICES[name]));
