@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::Manifest;
-use crate::place::Place;
 use crate::server::{Applied, POLL, Server};
 
 /// How long a definition may take to be served, or a namespace to go that is being deleted.
@@ -61,9 +61,9 @@ impl fmt::Display for Tally {
 /// [`DeployError`] naming the object; those before it are applied.
 pub async fn apply_all(server: &Server, manifests: &[Manifest]) -> Result<Tally, DeployError> {
     let mut tally = Tally::default();
-    let mut promised: Vec<Place> = Vec::new();
+    let mut promised: Vec<ObjectRef> = Vec::new();
     for manifest in manifests {
-        let Some(place) = Place::of(manifest.as_value()) else { continue };
+        let Some(place) = ObjectRef::of(manifest.as_value()) else { continue };
         if manifest.kind() == "Namespace" {
             outlive(server, &place).await?;
         }
@@ -89,7 +89,7 @@ pub async fn apply_all(server: &Server, manifests: &[Manifest]) -> Result<Tally,
 /// # Errors
 /// [`DeployError`] naming the object.
 pub(crate) async fn ensure(server: &Server, manifest: &Manifest) -> Result<Applied, DeployError> {
-    let Some(place) = Place::of(manifest.as_value()) else { return Ok(Applied::Unchanged) };
+    let Some(place) = ObjectRef::of(manifest.as_value()) else { return Ok(Applied::Unchanged) };
     let Some(found) = server.find(&place).await? else {
         server.create(manifest.as_value()).await?;
         return Ok(Applied::Created);
@@ -128,7 +128,7 @@ async fn apply_known(server: &Server, manifest: &Manifest) -> Result<Applied, De
 }
 
 /// Waits until a namespace that is being deleted has gone: nothing can be made in it.
-async fn outlive(server: &Server, namespace: &Place) -> Result<(), DeployError> {
+async fn outlive(server: &Server, namespace: &ObjectRef) -> Result<(), DeployError> {
     match server.find(namespace).await? {
         Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => {
             server.wait_gone(namespace, PATIENCE).await
@@ -142,7 +142,7 @@ async fn outlive(server: &Server, namespace: &Place) -> Result<(), DeployError> 
 /// # Errors
 /// [`DeployError`] if the server refuses, or does not serve it.
 pub(crate) async fn define(server: &Server, definition: &Manifest) -> Result<(), DeployError> {
-    let Some(place) = Place::of(definition.as_value()) else { return Ok(()) };
+    let Some(place) = ObjectRef::of(definition.as_value()) else { return Ok(()) };
     if server.find(&place).await?.is_none() {
         server.create(definition.as_value()).await?;
         established(server, &place).await?;
@@ -154,7 +154,7 @@ pub(crate) async fn define(server: &Server, definition: &Manifest) -> Result<(),
 ///
 /// # Errors
 /// [`DeployError::NotInTime`] if it is not; [`DeployError`] if the server refuses.
-async fn established(server: &Server, definition: &Place) -> Result<(), DeployError> {
+async fn established(server: &Server, definition: &ObjectRef) -> Result<(), DeployError> {
     let is_true = |object: &Value, kind: &str| {
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         conditions
@@ -189,15 +189,15 @@ async fn established(server: &Server, definition: &Place) -> Result<(), DeployEr
 pub(crate) async fn missing_rights(
     server: &Server,
     manifests: &[Manifest],
-    others: &[(&'static str, Place)],
-) -> Result<Vec<(&'static str, Place, String)>, DeployError> {
-    let mut wanted: Vec<(&'static str, Place, String)> = Vec::new();
-    let places = manifests.iter().filter_map(|manifest| Place::of(manifest.as_value()));
+    others: &[(&'static str, ObjectRef)],
+) -> Result<Vec<(&'static str, ObjectRef, String)>, DeployError> {
+    let mut wanted: Vec<(&'static str, ObjectRef, String)> = Vec::new();
+    let places = manifests.iter().filter_map(|manifest| ObjectRef::of(manifest.as_value()));
     let pairs =
         places.flat_map(|place| [("get", place.clone()), ("create", place.clone()), ("patch", place)]);
     for (verb, place) in pairs.chain(others.iter().cloned()) {
-        let resource = crate::place::plural(&place.kind);
-        let is_same = |(v, p, r): &(&str, Place, String)| {
+        let resource = crate::object_ref::plural(&place.kind);
+        let is_same = |(v, p, r): &(&str, ObjectRef, String)| {
             *v == verb && *r == resource && p.namespace == place.namespace && p.group() == place.group()
         };
         if !wanted.iter().any(is_same) {
@@ -215,7 +215,7 @@ pub(crate) async fn missing_rights(
 ///
 /// # Errors
 /// [`DeployError`] naming the object.
-pub(crate) async fn remove(server: &Server, place: &Place) -> Result<bool, DeployError> {
+pub(crate) async fn remove(server: &Server, place: &ObjectRef) -> Result<bool, DeployError> {
     if !server.delete(place).await? {
         return Ok(false);
     }
@@ -232,7 +232,7 @@ pub(crate) async fn remove(server: &Server, place: &Place) -> Result<bool, Deplo
 ///
 /// # Errors
 /// [`DeployError`] naming the definition.
-pub(crate) async fn remove_definition(server: &Server, definition: &Place) -> Result<bool, DeployError> {
+pub(crate) async fn remove_definition(server: &Server, definition: &ObjectRef) -> Result<bool, DeployError> {
     if !server.delete(definition).await? {
         return Ok(false);
     }
@@ -259,11 +259,11 @@ mod tests {
     use super::*;
     use crate::server::fake::Fake;
 
-    fn definition(fake: &Fake) -> Place {
+    fn definition(fake: &Fake) -> ObjectRef {
         let object = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": DEFINITION,
             "metadata": {"name": "a.submariner.io", "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}});
         fake.put(object.clone());
-        Place::of(&object).unwrap()
+        ObjectRef::of(&object).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

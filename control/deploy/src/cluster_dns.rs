@@ -17,8 +17,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
-use crate::place::Place;
 use crate::server::Server;
 use corefile::{Forward, imports_servers, with_section};
 
@@ -36,20 +36,20 @@ const ATTEMPTS: u32 = 5;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     /// The key [`CUSTOM_KEY`] of a ConfigMap.
-    Custom(Place),
+    Custom(ObjectRef),
     /// A section of a Corefile.
-    Corefile(Place),
+    Corefile(ObjectRef),
     /// OpenShift's object.
-    OpenShift(Place),
+    OpenShift(ObjectRef),
     /// kube-dns's ConfigMap.
-    StubDomains(Place),
+    StubDomains(ObjectRef),
 }
 
 /// What became of the cluster's DNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forwarded {
     /// The object that says it.
-    pub(crate) place: Place,
+    pub(crate) place: ObjectRef,
     /// Whether it has changed.
     pub(crate) is_changed: bool,
     /// Whether a DNS server takes the change in by itself, as far as can be seen.
@@ -89,7 +89,7 @@ pub(crate) async fn withdraw(
     server: &Server,
     zones: &[String],
     custom: Option<(&str, &str)>,
-) -> Result<Vec<Place>, DeployError> {
+) -> Result<Vec<ObjectRef>, DeployError> {
     let mut targets = vec![Target::Custom(config_map(SYSTEM, CUSTOM_NAME))];
     targets.extend(custom.map(|(namespace, name)| Target::Custom(config_map(namespace, name))));
     targets.extend(corefiles(server).await?.into_iter().map(Target::Corefile));
@@ -127,16 +127,18 @@ async fn find(server: &Server, custom: Option<(&str, &str)>) -> Result<Option<Ta
 
 /// Returns the ConfigMaps that are Corefiles of the cluster's DNS, the one that counts first. Where OpenShift's operator makes
 /// them they are its own.
-async fn corefiles(server: &Server) -> Result<Vec<Place>, DeployError> {
-    let mut found: Vec<Place> = Vec::new();
+async fn corefiles(server: &Server) -> Result<Vec<ObjectRef>, DeployError> {
+    let mut found: Vec<ObjectRef> = Vec::new();
     let is_corefile = |object: &Value| object["data"]["Corefile"].is_string();
     let coredns = config_map(SYSTEM, "coredns");
     if server.find(&coredns).await?.is_some_and(|object| is_corefile(&object)) {
         found.push(coredns);
     } else {
         let all = server.list("v1", "ConfigMap", Some(SYSTEM), "").await?;
-        let is_named = |place: &Place| place.name.ends_with("-coredns");
-        found.extend(all.iter().filter(|object| is_corefile(object)).filter_map(Place::of).filter(is_named));
+        let is_named = |place: &ObjectRef| place.name.ends_with("-coredns");
+        found.extend(
+            all.iter().filter(|object| is_corefile(object)).filter_map(ObjectRef::of).filter(is_named),
+        );
     }
     let microshift = config_map("openshift-dns", "dns-default");
     if found.is_empty()
@@ -209,7 +211,7 @@ fn by_hand(forward: &Forward, what: String) -> DeployError {
 }
 
 /// Returns a ConfigMap for further servers where there is none: it goes with ours.
-fn custom_map(place: &Place, forward: &Forward) -> Value {
+fn custom_map(place: &ObjectRef, forward: &Forward) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": place.name, "namespace": place.namespace, "labels": {MANAGED_BY_LABEL: TRIESTE}},
@@ -280,12 +282,12 @@ fn stub_domains(found: &Value, forward: Option<&Forward>, names: &Forward) -> Va
     object
 }
 
-fn config_map(namespace: &str, name: &str) -> Place {
-    Place::namespaced("v1", "ConfigMap", namespace, name)
+fn config_map(namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef::namespaced("v1", "ConfigMap", namespace, name)
 }
 
-fn openshift() -> Place {
-    Place::cluster_wide("operator.openshift.io/v1", "DNS", "default")
+fn openshift() -> ObjectRef {
+    ObjectRef::cluster_wide("operator.openshift.io/v1", "DNS", "default")
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::apply::{apply_all, define, missing_rights};
 use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER, broker_admin_token,
 };
 use crate::objects::{self, BrokerOptions, Component, Manifest, Secret};
-use crate::place::Place;
 use crate::preflight::{self, Finding, conclude};
 use crate::psk;
 use crate::server::{POLL, Server};
@@ -77,7 +77,7 @@ pub async fn check(
         Outcome::Success | Outcome::Warning => supported,
     }];
     if (major, minor) != (0, 0) && (major, minor) < preflight::POLICIES_SINCE {
-        findings.push(Finding::doubt(
+        findings.push(Finding::suspect(
             format!("Kubernetes \"{version}\" cannot keep members from writing one another's objects"),
             "it can since 1.30",
         ));
@@ -145,18 +145,18 @@ async fn key_at_hand(server: &Server, options: &DeployBroker) -> Result<Option<S
 /// The key of this very broker's set, if it is here. Without the account's token nobody has joined yet.
 async fn key_here(server: &Server, options: &DeployBroker) -> Result<Option<Secret>, DeployError> {
     let namespace = options.broker.namespace.as_str();
-    let place = Place::namespaced("v1", "Secret", namespace, &broker_admin_token());
+    let place = ObjectRef::namespaced("v1", "Secret", namespace, &broker_admin_token());
     let secret = server.find(&place).await?;
     let Some(token) = secret.and_then(|secret| token_of(&secret, namespace)) else { return Ok(None) };
     if let Some(known) = options.known.as_ref().filter(|known| is_same_broker(known, &token)) {
         return Ok(Some(known.psk.clone()));
     }
-    let submariner = Place::namespaced("submariner.io/v1alpha1", "Submariner", NAMESPACE, SUBMARINER);
+    let submariner = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", NAMESPACE, SUBMARINER);
     let submariner = server.find(&submariner).await?;
     if submariner.is_none_or(|member| other_broker(&member, &token).is_some()) {
         return Ok(None);
     }
-    let own = server.find(&Place::namespaced("v1", "Secret", NAMESPACE, PSK_SECRET)).await?;
+    let own = server.find(&ObjectRef::namespaced("v1", "Secret", NAMESPACE, PSK_SECRET)).await?;
     Ok(own.and_then(|secret| decoded(&secret, "psk")).and_then(psk::checked))
 }
 
@@ -183,7 +183,7 @@ async fn same_key(
         return Ok(Vec::new());
     }
     Ok(vec![match present {
-        Some(_) if options.replace_psk => Finding::doubt(
+        Some(_) if options.replace_psk => Finding::suspect(
             "the key is replaced: clusters reach one another again once each has joined anew with the file and \
              --replace-psk",
             "",
@@ -192,7 +192,7 @@ async fn same_key(
             "clusters have joined with another key than that of --ipsec-psk-from",
             "leave the flag out: the key stays; or replace it with --replace-psk, here and then in each cluster's join",
         ),
-        None => Finding::doubt(
+        None => Finding::suspect(
             "clusters have joined, and whether with the key of --ipsec-psk-from cannot be told from here",
             "with another one, clusters that join from here on do not reach them",
         ),
@@ -221,7 +221,7 @@ async fn keeps_key(
 async fn keeps_ranges(server: &Server, manifests: &[Manifest]) -> Result<Vec<Finding>, DeployError> {
     let mut findings = Vec::new();
     for wanted in manifests.iter().filter(|manifest| is_allocation(manifest)) {
-        let Some(place) = Place::of(wanted.as_value()) else { continue };
+        let Some(place) = ObjectRef::of(wanted.as_value()) else { continue };
         let Some(found) = server.find(&place).await? else { continue };
         let is_used = !matches!(found["data"]["clusterinfo"].as_str(), None | Some("" | "[]" | "null"));
         let changes = changed_keys(&found, wanted.as_value());
@@ -254,7 +254,7 @@ fn applicable(manifests: &[Manifest]) -> Vec<Manifest> {
 /// Creates the table of addresses, or changes all of it but who has which: members write that.
 async fn allocate(server: &Server, info: &Manifest) -> Result<crate::server::Applied, DeployError> {
     use crate::server::Applied;
-    let Some(place) = Place::of(info.as_value()) else { return Ok(Applied::Unchanged) };
+    let Some(place) = ObjectRef::of(info.as_value()) else { return Ok(Applied::Unchanged) };
     let Some(found) = server.find(&place).await? else {
         server.create(info.as_value()).await?;
         return Ok(Applied::Created);
@@ -284,7 +284,7 @@ pub(crate) async fn wait_token(
     namespace: &str,
     name: &str,
 ) -> Result<ClientToken, DeployError> {
-    let place = Place::namespaced("v1", "Secret", namespace, name);
+    let place = ObjectRef::namespaced("v1", "Secret", namespace, name);
     let until = Instant::now() + TOKEN;
     loop {
         let secret = server.find(&place).await?;

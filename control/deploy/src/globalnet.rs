@@ -18,9 +18,9 @@ use trieste_control::api::{ClusterSpec, overlap};
 pub use book::Book;
 
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::GLOBALNET_INFO;
 use crate::objects::{MemberOptions, usable_range};
-use crate::place::Place;
 use crate::preflight::Finding;
 use crate::server::Server;
 
@@ -201,7 +201,7 @@ impl Share {
         match self.origin {
             Origin::Allocated => Finding::good(format!("Allocated global CIDR {cidr}")),
             Origin::Said => Finding::good(format!("Using the global CIDR {cidr}, as said")),
-            Origin::Changed(before) => Finding::doubt(
+            Origin::Changed(before) => Finding::suspect(
                 format!(
                     "the global CIDR changes from {before} to {cidr}: exported services get other global addresses"
                 ),
@@ -210,7 +210,7 @@ impl Share {
             Origin::Kept => {
                 let is_other = |size: u32| u64::from(size).next_power_of_two() != count(cidr);
                 match wish.size.filter(|size| is_other(*size)) {
-                    Some(size) => Finding::doubt(
+                    Some(size) => Finding::suspect(
                         format!(
                             "the cluster has the global CIDR {cidr} already, which has not {size} addresses"
                         ),
@@ -257,8 +257,8 @@ pub(crate) async fn take(
     ))
 }
 
-fn place(namespace: &str) -> Place {
-    Place::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)
+fn place(namespace: &str) -> ObjectRef {
+    ObjectRef::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)
 }
 
 #[cfg(test)]

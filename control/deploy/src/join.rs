@@ -29,9 +29,9 @@ use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
 use crate::globalnet::{self, Foreign, Wish};
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
-use crate::place::Place;
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
 use crate::service_discovery;
@@ -206,7 +206,7 @@ pub async fn carry_out(
         define(local, &objects::service_import()).await?;
     }
     let tally = apply_all(local, &objects::member(&member)).await?;
-    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     publish(local, &place, &member).await?;
     prune(local, &member).await?;
     steps.remark(Outcome::Success, &tally.to_string());
@@ -217,7 +217,7 @@ pub async fn carry_out(
     }
     if let Some(node) = &plan.label {
         steps.begin(&format!("Labelling node \"{node}\" as a gateway"));
-        let place = Place::cluster_wide("v1", "Node", node);
+        let place = ObjectRef::cluster_wide("v1", "Node", node);
         local.merge(&place, &json!({"metadata": {"labels": {GATEWAY_LABEL: "true"}}})).await?;
         steps.end(Outcome::Success);
     }
@@ -340,7 +340,7 @@ fn choose_gateway(
 }
 
 /// Writes the member's status, which readers such as `show networks` look at.
-async fn publish(local: &Server, place: &Place, member: &MemberOptions) -> Result<(), DeployError> {
+async fn publish(local: &Server, place: &ObjectRef, member: &MemberOptions) -> Result<(), DeployError> {
     let path = format!("{}/status?fieldManager={}", place.path(), crate::server::FIELD_MANAGER);
     let change = json!({"status": objects::submariner_status(member)});
     let body = Some(("application/merge-patch+json", &change));
@@ -352,7 +352,7 @@ async fn prune(local: &Server, member: &MemberOptions) -> Result<(), DeployError
     let selector = format!("labelSelector={MANAGED_BY_LABEL}%3D{TRIESTE}");
     let wanted = objects::member(member);
     for service in local.list("v1", "Service", Some(&member.namespace), &selector).await? {
-        let Some(place) = Place::of(&service) else { continue };
+        let Some(place) = ObjectRef::of(&service) else { continue };
         let is_wanted = |manifest: &Manifest| manifest.kind() == "Service" && manifest.name() == place.name;
         if !wanted.iter().any(is_wanted) {
             remove(local, &place).await?;

@@ -38,7 +38,7 @@ impl Finding {
     }
 
     /// Works, but somebody should look at it.
-    pub fn doubt(text: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn suspect(text: impl Into<String>, next: impl Into<String>) -> Self {
         Self { outcome: Outcome::Warning, text: text.into(), next: next.into() }
     }
 

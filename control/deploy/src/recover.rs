@@ -6,9 +6,9 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::broker_info::{BrokerInfo, SERVICE_DISCOVERY, checked_url};
 use crate::deploy_broker::{decoded, other_broker, token_of};
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::Secret;
 use crate::objects::names::{BROKER, BROKER_ADMIN, PSK_SECRET, SUBMARINER, broker_admin_token};
-use crate::place::Place;
 use crate::psk;
 use crate::server::Server;
 
@@ -37,7 +37,7 @@ pub async fn recover(
 ) -> Result<BrokerInfo, DeployError> {
     steps.begin("Retrieving the broker's settings and the token of its account");
     let namespace = options.broker_namespace.as_str();
-    let resource = Place::namespaced("submariner.io/v1alpha1", "Broker", namespace, BROKER);
+    let resource = ObjectRef::namespaced("submariner.io/v1alpha1", "Broker", namespace, BROKER);
     let resource = broker.find(&resource).await?.ok_or_else(|| {
         DeployError::refused(
             format!("{} is no broker: it has no {resource}", broker.name()),
@@ -49,7 +49,7 @@ pub async fn recover(
 
     steps.begin("Retrieving the cluster set's key");
     let member = member.unwrap_or(broker);
-    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
     let submariner = member.find(&place).await?;
     if let Some(other) = submariner.as_ref().and_then(|object| other_broker(object, &client_token)) {
         return Err(DeployError::refused(
@@ -87,7 +87,7 @@ fn said_by(submariner: Option<&Value>) -> Option<String> {
 
 /// The token of the account by which clusters join, under our name of its Secret or upstream's, which varies.
 async fn token(broker: &Server, namespace: &str) -> Result<crate::broker_info::ClientToken, DeployError> {
-    let ours = broker.find(&Place::namespaced("v1", "Secret", namespace, &broker_admin_token())).await?;
+    let ours = broker.find(&ObjectRef::namespaced("v1", "Secret", namespace, &broker_admin_token())).await?;
     if let Some(token) = ours.and_then(|secret| token_of(&secret, namespace)) {
         return Ok(token);
     }
@@ -108,7 +108,7 @@ async fn token(broker: &Server, namespace: &str) -> Result<crate::broker_info::C
 async fn key(member: &Server, namespace: &str, submariner: Option<&Value>) -> Result<Secret, DeployError> {
     let named = submariner.and_then(|object| object["spec"]["ceIPSecPSKSecret"].as_str());
     let name = named.filter(|name| !name.is_empty()).unwrap_or(PSK_SECRET);
-    let secret = member.find(&Place::namespaced("v1", "Secret", namespace, name)).await?;
+    let secret = member.find(&ObjectRef::namespaced("v1", "Secret", namespace, name)).await?;
     let from_secret = secret.and_then(|secret| decoded(&secret, "psk")).and_then(psk::checked);
     let inline = || {
         use base64::Engine as _;

@@ -184,8 +184,8 @@ async fn has_no_copies(member: &Server, options: &RemoveMember) -> Result<bool, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object_ref::ObjectRef;
     use crate::objects::names::{BROKER_NAMESPACE, NAMESPACE};
-    use crate::place::Place;
     use crate::server::fake::Fake;
     use serde_json::json;
     use trieste_control::api::{annotation, label};
@@ -235,8 +235,10 @@ mod tests {
     }
 
     fn has(broker: &Fake, cluster: &str) -> [bool; 4] {
-        let of = |kind: &str, name: &str| Place::namespaced("submariner.io/v1", kind, BROKER_NAMESPACE, name);
-        let account = Place::namespaced("v1", "ServiceAccount", BROKER_NAMESPACE, &cluster_account(cluster));
+        let of =
+            |kind: &str, name: &str| ObjectRef::namespaced("submariner.io/v1", kind, BROKER_NAMESPACE, name);
+        let account =
+            ObjectRef::namespaced("v1", "ServiceAccount", BROKER_NAMESPACE, &cluster_account(cluster));
         [
             broker.has(&of("Cluster", cluster)),
             broker.has(&of("Endpoint", &format!("{cluster}-cable"))),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use trieste_control::cause::innermost;
 
 use crate::error::DeployError;
-use crate::place::{Place, collection};
+use crate::object_ref::{ObjectRef, collection};
 
 /// Who we are to server-side apply.
 pub const FIELD_MANAGER: &str = "trieste";
@@ -77,7 +77,7 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::Api`].
-    pub async fn find(&self, place: &Place) -> Result<Option<Value>, DeployError> {
+    pub async fn find(&self, place: &ObjectRef) -> Result<Option<Value>, DeployError> {
         self.get(&place.path(), &format!("reading {place}")).await
     }
 
@@ -127,7 +127,7 @@ impl Server {
     /// # Errors
     /// [`DeployError::Conflict`] if somebody else has set a field to another value, [`DeployError::Api`] otherwise.
     pub async fn apply(&self, object: &Value) -> Result<Applied, DeployError> {
-        let Some(place) = Place::of(object) else {
+        let Some(place) = ObjectRef::of(object) else {
             return Err(DeployError::refused(
                 "an object without version, kind or name was generated",
                 "this is a mistake in trieste, please report it",
@@ -164,7 +164,7 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::Api`].
-    pub async fn merge(&self, place: &Place, change: &Value) -> Result<bool, DeployError> {
+    pub async fn merge(&self, place: &ObjectRef, change: &Value) -> Result<bool, DeployError> {
         let path = format!("{}?fieldManager={FIELD_MANAGER}", place.path());
         let body = Some(("application/merge-patch+json", change));
         let answer = self.call(Method::PATCH, &path, body, &format!("changing {place}")).await;
@@ -176,7 +176,7 @@ impl Server {
     /// # Errors
     /// [`DeployError::Api`], also if it is not there any more.
     pub(crate) async fn replace(&self, object: &Value) -> Result<bool, DeployError> {
-        let Some(place) = Place::of(object) else {
+        let Some(place) = ObjectRef::of(object) else {
             return Err(DeployError::refused(
                 "an object without version, kind or name was read",
                 "this is a mistake in trieste, please report it",
@@ -195,7 +195,7 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::Api`].
-    pub async fn delete(&self, place: &Place) -> Result<bool, DeployError> {
+    pub async fn delete(&self, place: &ObjectRef) -> Result<bool, DeployError> {
         let path = format!("{}?propagationPolicy=Background", place.path());
         let answer = self.call(Method::DELETE, &path, None, &format!("deleting {place}")).await;
         absent(answer).map(|answer| answer.is_some())
@@ -205,7 +205,7 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::Api`].
-    pub(crate) async fn forget(&self, pod: &Place) -> Result<(), DeployError> {
+    pub(crate) async fn forget(&self, pod: &ObjectRef) -> Result<(), DeployError> {
         let path = format!("{}?gracePeriodSeconds=0", pod.path());
         let answer = self.call(Method::DELETE, &path, None, &format!("deleting {pod}")).await;
         absent(answer).map(drop)
@@ -215,7 +215,7 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::NotInTime`] if it does not go, with what holds it; [`DeployError::Api`].
-    pub async fn wait_gone(&self, place: &Place, within: Duration) -> Result<(), DeployError> {
+    pub async fn wait_gone(&self, place: &ObjectRef, within: Duration) -> Result<(), DeployError> {
         let until = tokio::time::Instant::now() + within;
         let mut uid = None;
         loop {
@@ -243,7 +243,12 @@ impl Server {
     ///
     /// # Errors
     /// [`DeployError::Api`].
-    pub async fn is_allowed(&self, verb: &str, place: &Place, resource: &str) -> Result<bool, DeployError> {
+    pub async fn is_allowed(
+        &self,
+        verb: &str,
+        place: &ObjectRef,
+        resource: &str,
+    ) -> Result<bool, DeployError> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
@@ -305,7 +310,7 @@ impl Server {
 }
 
 /// What a person would type to name an object to kubectl.
-pub(crate) fn kubectl_name(place: &Place) -> String {
+pub(crate) fn kubectl_name(place: &ObjectRef) -> String {
     let namespace = place.namespace.as_ref().map_or_else(String::new, |name| format!("-n {name} "));
     format!("{namespace}{} {}", place.kind.to_lowercase(), place.name)
 }

@@ -13,11 +13,11 @@ use trieste_control::steps::{Outcome, Steps};
 use crate::apply::remove;
 use crate::cluster_dns;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{MemberOptions, service_export, service_import};
-use crate::place::Place;
 use crate::pods::pods;
 use crate::server::{POLL, Server};
 
@@ -52,9 +52,10 @@ pub(crate) async fn leave(
     patience: Duration,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let deployment = |name: &str| Place::namespaced("apps/v1", "Deployment", namespace, name);
+    let deployment = |name: &str| ObjectRef::namespaced("apps/v1", "Deployment", namespace, name);
     let agent = deployment(DISCOVERY_AGENT);
-    let cleaner = Place::namespaced("batch/v1", "Job", namespace, &format!("{DISCOVERY_AGENT}-uninstall"));
+    let cleaner =
+        ObjectRef::namespaced("batch/v1", "Job", namespace, &format!("{DISCOVERY_AGENT}-uninstall"));
     let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let live = server.find(&agent).await?.filter(is_ours);
     let made = server.find(&cleaner).await?.filter(is_ours);
@@ -112,9 +113,9 @@ pub(crate) async fn remove_objects(server: &Server, namespace: &str) -> Result<(
     for (version, kind) in KINDS {
         for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {
             let place = if kind.starts_with("Cluster") {
-                Place::cluster_wide(version, kind, name)
+                ObjectRef::cluster_wide(version, kind, name)
             } else {
-                Place::namespaced(version, kind, namespace, name)
+                ObjectRef::namespaced(version, kind, namespace, name)
             };
             let found = server.find(&place).await?.unwrap_or_default();
             if found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE {
@@ -132,14 +133,14 @@ const MOST: usize = 8;
 ///
 /// # Errors
 /// [`DeployError`] if the server does not answer.
-pub(crate) async fn left_of(server: &Server, definition: &Place) -> Result<Vec<String>, DeployError> {
+pub(crate) async fn left_of(server: &Server, definition: &ObjectRef) -> Result<Vec<String>, DeployError> {
     for ours in [service_export(), service_import()] {
         if ours.name() == definition.name {
             let kind = ours.as_value()["spec"]["names"]["kind"].as_str().unwrap_or_default();
             let objects = server.list("multicluster.x-k8s.io/v1alpha1", kind, None, "").await?;
             return Ok(objects
                 .iter()
-                .filter_map(Place::of)
+                .filter_map(ObjectRef::of)
                 .take(MOST)
                 .map(|place| place.to_string())
                 .collect());
@@ -150,7 +151,7 @@ pub(crate) async fn left_of(server: &Server, definition: &Place) -> Result<Vec<S
 
 /// Takes the set's names out of the cluster's DNS. One that cannot be changed keeps nobody here.
 async fn forward_no_more(server: &Server, namespace: &str, steps: &mut dyn Steps) -> Result<(), DeployError> {
-    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     let settings = server.find(&place).await?.unwrap_or_default();
     let domains = settings["spec"]["customDomains"].as_array().into_iter().flatten();
     let domains = domains.filter_map(|domain| domain.as_str().map(str::to_owned)).collect();
@@ -176,7 +177,7 @@ async fn forward_no_more(server: &Server, namespace: &str, steps: &mut dyn Steps
 
 /// Returns the Job that withdraws what an agent has exported, and does not begin yet: a pod like the agent's own, told to clean
 /// up and end. It is made before the agent goes, since it is made of it: a run that is interrupted anywhere leaves one of the two.
-fn cleaner_of(source: &Value, place: &Place) -> Value {
+fn cleaner_of(source: &Value, place: &ObjectRef) -> Value {
     let mut spec = source["spec"]["template"]["spec"].clone();
     let container = &mut spec["containers"][0];
     if let Some(container) = container.as_object_mut() {
@@ -205,7 +206,11 @@ fn cleaner_of(source: &Value, place: &Place) -> Value {
 }
 
 /// Waits until the Job has ended; returns why it has not done its work, if it has not.
-async fn withdrawn(server: &Server, job: &Place, patience: Duration) -> Result<Option<String>, DeployError> {
+async fn withdrawn(
+    server: &Server,
+    job: &ObjectRef,
+    patience: Duration,
+) -> Result<Option<String>, DeployError> {
     let until = Instant::now() + patience;
     loop {
         let Some(found) = server.find(job).await? else { return Ok(Some(format!("{job} is gone"))) };
@@ -251,8 +256,8 @@ mod tests {
         options
     }
 
-    fn corefile() -> Place {
-        Place::namespaced("v1", "ConfigMap", "kube-system", "coredns")
+    fn corefile() -> ObjectRef {
+        ObjectRef::namespaced("v1", "ConfigMap", "kube-system", "coredns")
     }
 
     #[test]
@@ -262,7 +267,7 @@ mod tests {
             manifest.kind() == "Deployment" && manifest.name() == DISCOVERY_AGENT
         };
         let live = manifests.iter().find(is_agent).unwrap().as_value();
-        let place = Place::namespaced("batch/v1", "Job", "ns", "x-uninstall");
+        let place = ObjectRef::namespaced("batch/v1", "Job", "ns", "x-uninstall");
         let job = cleaner_of(live, &place);
         let (pod, template) = (&job["spec"]["template"]["spec"], &live["spec"]["template"]["spec"]);
         let (container, before) = (&pod["containers"][0], &template["containers"][0]);
@@ -290,14 +295,14 @@ mod tests {
     #[tokio::test]
     async fn a_definition_of_a_kind_that_is_not_ours_stays_while_users_have_exports() {
         let fake = Fake::default();
-        let export = Place::of(service_export().as_value()).unwrap();
-        let import = Place::of(service_import().as_value()).unwrap();
+        let export = ObjectRef::of(service_export().as_value()).unwrap();
+        let import = ObjectRef::of(service_import().as_value()).unwrap();
         fake.put(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
             "metadata": {"namespace": "shop", "name": "web"}}));
         let server = fake.server();
         assert_eq!(left_of(&server, &export).await.unwrap(), ["ServiceExport shop/web"]);
         assert!(left_of(&server, &import).await.unwrap().is_empty());
-        let other = Place { name: "gateways.submariner.io".to_owned(), ..export };
+        let other = ObjectRef { name: "gateways.submariner.io".to_owned(), ..export };
         assert!(left_of(&server, &other).await.unwrap().is_empty());
     }
 
@@ -317,12 +322,13 @@ mod tests {
         let text = format!("{steps:?}");
         assert!(text.contains("were not withdrawn") && text.contains("remove-member"), "{text}");
         assert_eq!(server.find(&corefile()).await.unwrap().unwrap()["data"]["Corefile"], ".:53 {\n}\n");
-        let place = |kind: &str, name: &str| Place::namespaced("apps/v1", kind, "submariner-operator", name);
+        let place =
+            |kind: &str, name: &str| ObjectRef::namespaced("apps/v1", kind, "submariner-operator", name);
         assert!(!fake.has(&place("Deployment", DISCOVERY_AGENT)));
 
         remove_objects(&server, "submariner-operator").await.unwrap();
         assert!(!fake.has(&place("Deployment", DISCOVERY_DNS)));
-        assert!(!fake.has(&Place::cluster_wide(RBAC, "ClusterRole", DISCOVERY_DNS)));
+        assert!(!fake.has(&ObjectRef::cluster_wide(RBAC, "ClusterRole", DISCOVERY_DNS)));
         assert!(fake.has(&place("DaemonSet", GATEWAY)));
         let mut again = Record::default();
         leave(&server, "submariner-operator", Duration::from_secs(1), &mut again).await.unwrap();

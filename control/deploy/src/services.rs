@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use trieste_control::api::{annotation, label};
 
 use crate::error::DeployError;
-use crate::place;
+use crate::object_ref;
 use crate::server::{FIELD_MANAGER, POLL, Server};
 
 const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
@@ -211,7 +211,7 @@ fn name(object: &Value) -> &str {
 fn path(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let all = place::collection(&version, &kind, object["metadata"]["namespace"].as_str());
+    let all = object_ref::collection(&version, &kind, object["metadata"]["namespace"].as_str());
     format!("{all}/{}", name(object))
 }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     async fn found(fake: &Fake, kind: (&str, &str), name: &str) -> Option<Value> {
-        let all = place::collection(kind.0, kind.1, Some(BROKER_NAMESPACE));
+        let all = object_ref::collection(kind.0, kind.1, Some(BROKER_NAMESPACE));
         fake.server().get(&format!("{all}/{name}"), "reading").await.unwrap()
     }
 

@@ -22,8 +22,8 @@ pub use look::{Elsewhere, Found, broker_namespace, look};
 
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
-use crate::place::Place;
 use crate::server::Server;
 use crate::service_discovery;
 
@@ -163,7 +163,7 @@ fn namespaces(elsewhere: &Elsewhere) -> String {
 }
 
 /// Removes an object; what keeps a namespace from going is in its conditions.
-async fn remove_with_reason(server: &Server, place: &Place) -> Result<bool, DeployError> {
+async fn remove_with_reason(server: &Server, place: &ObjectRef) -> Result<bool, DeployError> {
     match remove(server, place).await {
         Err(DeployError::NotInTime { what, seconds, mut state, next }) if place.kind == "Namespace" => {
             let found = server.find(place).await?.unwrap_or_default();
@@ -181,7 +181,7 @@ async fn probes(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployErro
     let chosen = format!("labelSelector=app.kubernetes.io%2Fname%3D{PROBE}");
     let found = server.list("v1", "Pod", None, &chosen).await?;
     let is_ours = |pod: &&Value| pod["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
-    let places: Vec<Place> = found.iter().filter(is_ours).filter_map(Place::of).collect();
+    let places: Vec<ObjectRef> = found.iter().filter(is_ours).filter_map(ObjectRef::of).collect();
     for place in &places {
         server.delete(place).await?;
     }
@@ -192,7 +192,7 @@ async fn probes(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployErro
 }
 
 /// Takes the mark of upstream's operator off an object that nobody else will: there is no operator (any more).
-async fn release(server: &Server, place: &Place) -> Result<(), DeployError> {
+async fn release(server: &Server, place: &ObjectRef) -> Result<(), DeployError> {
     if place.kind != "Submariner" && place.kind != "ServiceDiscovery" {
         return Ok(());
     }
@@ -216,7 +216,7 @@ async fn unlabel(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployErr
         return Ok(());
     }
     steps.begin("Removing the gateway label from nodes");
-    for place in nodes.iter().filter_map(Place::of) {
+    for place in nodes.iter().filter_map(ObjectRef::of) {
         server.merge(&place, &json!({"metadata": {"labels": {GATEWAY_LABEL: null}}})).await?;
     }
     steps.end(Outcome::Success);
@@ -262,7 +262,7 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name,
                 "labels": {"app.kubernetes.io/name": PROBE, MANAGED_BY_LABEL: by}}})
         };
-        let place = |namespace: &str, name: &str| Place::namespaced("v1", "Pod", namespace, name);
+        let place = |namespace: &str, name: &str| ObjectRef::namespaced("v1", "Pod", namespace, name);
         for (namespace, by) in [("shop", TRIESTE), ("other", TRIESTE), ("theirs", "helm")] {
             fake.put(pod(namespace, "p", by));
         }

@@ -9,7 +9,7 @@ fn zones() -> Vec<String> {
     ZONES.map(str::to_owned).to_vec()
 }
 
-fn map(place: &Place, data: &Value) -> Value {
+fn map(place: &ObjectRef, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
         "metadata": {"name": place.name, "namespace": place.namespace, "resourceVersion": "1"}})
 }
@@ -18,7 +18,7 @@ async fn forwarded(fake: &Fake, custom: Option<(&str, &str)>) -> Result<Forwarde
     forward(&fake.server(), &zones(), ADDRESS.into(), custom).await
 }
 
-async fn data(fake: &Fake, place: &Place) -> Value {
+async fn data(fake: &Fake, place: &ObjectRef) -> Value {
     fake.server().find(place).await.unwrap().unwrap_or_default()["data"].clone()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::error::DeployError;
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 use crate::server::Server;
 
 /// Objects that say something about networks, unread.
@@ -54,7 +54,7 @@ pub async fn observe(server: &Server) -> Result<Observed, DeployError> {
     observed.pods = readable(server.list("v1", "Pod", Some("kube-system"), "").await)?;
     observed.daemon_sets = readable(server.list("apps/v1", "DaemonSet", None, "").await)?;
     for (namespace, name) in CONFIG_MAPS {
-        let place = Place::namespaced("v1", "ConfigMap", namespace, name);
+        let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, name);
         if let Some(map) = readable(server.find(&place).await)? {
             observed.config_maps.insert(format!("{namespace}/{name}"), map);
         }

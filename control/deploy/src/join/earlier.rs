@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::discover::Given;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL,
     MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE,
     VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions};
-use crate::place::Place;
 use crate::preflight;
 use crate::server::Server;
 
@@ -27,11 +27,11 @@ pub struct Earlier {
 /// # Errors
 /// [`DeployError`] if the server does not answer.
 pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>, DeployError> {
-    let place = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     let found = local.find(&place).await?;
     let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let Some(submariner) = found.filter(is_ours) else { return Ok(None) };
-    let gateway = local.find(&Place::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
+    let gateway = local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
     Ok(Some(Earlier { submariner, gateway: gateway.unwrap_or_default() }))
 }
 

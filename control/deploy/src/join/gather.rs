@@ -8,11 +8,11 @@ use crate::apply::missing_rights;
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::globalnet::{self, Book};
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
-use crate::place::Place;
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
 use crate::server::Server;
 
@@ -54,10 +54,10 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let version = "submariner.io/v1";
     let clusters = broker.list(version, "Cluster", Some(namespace), "").await.map_err(explained)?;
     let endpoints = broker.list(version, "Endpoint", Some(namespace), "").await?;
-    let account = Place::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
+    let account = ObjectRef::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
     let account = broker.find(&account).await?;
     let globalnet = globalnet::read(broker, namespace).await?;
-    let role = Place::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
+    let role = ObjectRef::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
     let specs: Vec<ClusterSpec> = clusters
         .into_iter()
         .filter_map(|mut cluster| serde_json::from_value(cluster["spec"].take()).ok())
@@ -100,7 +100,7 @@ fn grants_services(role: &Value) -> bool {
 /// Returns what is wrong with the Role that a member gets: upstream's, or an old one of ours.
 pub(super) fn role(has_our_role: bool, lacks_service_rights: bool) -> Vec<Finding> {
     if has_our_role && lacks_service_rights {
-        return vec![Finding::doubt(
+        return vec![Finding::suspect(
             "the broker was made by an older version: its Role does not let this cluster export services",
             "run trieste deploy-broker there again",
         )];
@@ -108,7 +108,7 @@ pub(super) fn role(has_our_role: bool, lacks_service_rights: bool) -> Vec<Findin
     if has_our_role {
         return Vec::new();
     }
-    vec![Finding::doubt(
+    vec![Finding::suspect(
         "the broker was made by upstream's tool: members get its Role, and with it may read one another's tokens",
         "run trieste deploy-broker there, then join again",
     )]
@@ -129,7 +129,7 @@ pub(super) async fn key(
     member: &MemberOptions,
     may_change: bool,
 ) -> Result<Vec<Finding>, DeployError> {
-    let place = Place::namespaced("v1", "Secret", &member.namespace, PSK_SECRET);
+    let place = ObjectRef::namespaced("v1", "Secret", &member.namespace, PSK_SECRET);
     let before = local.find(&place).await?.and_then(|secret| decoded(&secret, "psk"));
     if before.is_none_or(|before| Secret::new(before) == member.psk) {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ pub(super) async fn key(
     let text = "the file's pre-shared key is another one than this cluster has joined with";
     Ok(vec![match may_change {
         true => {
-            Finding::doubt(format!("{text}: clusters that do not take it too are not reached any more"), "")
+            Finding::suspect(format!("{text}: clusters that do not take it too are not reached any more"), "")
         }
         false => Finding::bad(
             text,
@@ -156,7 +156,7 @@ pub(super) fn changes(before: Option<&Value>, after: &Value) -> Vec<Finding> {
         .filter(|(field, new)| *field != "brokerK8sCA" && !is_same(&before["spec"][field.as_str()], new))
         .map(|(field, new)| {
             let old = &before["spec"][field.as_str()];
-            Finding::doubt(format!("setting {field} changes from {old} to {new}"), "")
+            Finding::suspect(format!("setting {field} changes from {old} to {new}"), "")
         })
         .collect()
 }
@@ -179,7 +179,7 @@ fn explained(error: DeployError) -> DeployError {
 }
 
 pub(super) async fn from_cluster(local: &Server, member: &MemberOptions) -> Result<Here, DeployError> {
-    let kube_system = local.find(&Place::cluster_wide("v1", "Namespace", "kube-system")).await?;
+    let kube_system = local.find(&ObjectRef::cluster_wide("v1", "Namespace", "kube-system")).await?;
     let uid = kube_system.as_ref().and_then(|namespace| namespace["metadata"]["uid"].as_str());
     let uid = uid.ok_or_else(|| {
         DeployError::refused(
@@ -188,7 +188,8 @@ pub(super) async fn from_cluster(local: &Server, member: &MemberOptions) -> Resu
         )
     })?;
     let nodes = local.list("v1", "Node", None, "").await?;
-    let submariner = Place::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
+    let submariner =
+        ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     let submariner = local.find(&submariner).await?;
     Ok(Here {
         version: local.version().await?,
@@ -266,8 +267,8 @@ async fn gateway_pods(local: &Server, nodes: &[Value]) -> Result<Vec<Value>, Dep
 pub(super) async fn rights(
     local: &Server,
     manifests: &[Manifest],
-) -> Result<Vec<(&'static str, Place, String)>, DeployError> {
-    let node = Place::cluster_wide("v1", "Node", GATEWAY_LABEL);
+) -> Result<Vec<(&'static str, ObjectRef, String)>, DeployError> {
+    let node = ObjectRef::cluster_wide("v1", "Node", GATEWAY_LABEL);
     missing_rights(local, manifests, &[("patch", node)]).await
 }
 

@@ -6,9 +6,9 @@ use trieste_control::steps::{Outcome, Steps};
 
 use crate::cluster_dns;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::MemberOptions;
 use crate::objects::names::DISCOVERY_DNS;
-use crate::place::Place;
 use crate::server::Server;
 
 /// Lets the cluster's DNS forward the set's names to our servers. A DNS that cannot be changed is told, with what to write
@@ -19,7 +19,7 @@ pub(super) async fn forward(
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
     steps.begin("Letting the cluster's DNS forward the set's names");
-    let place = Place::namespaced("v1", "Service", &member.namespace, DISCOVERY_DNS);
+    let place = ObjectRef::namespaced("v1", "Service", &member.namespace, DISCOVERY_DNS);
     let service = local.find(&place).await?.unwrap_or_default();
     let address: Option<IpAddr> = service["spec"]["clusterIP"].as_str().and_then(|ip| ip.parse().ok());
     let Some(address) = address else {

@@ -6,9 +6,9 @@ use super::Plan;
 use crate::apply::ensure;
 use crate::deploy_broker::wait_token;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{MEMBER_ROLE, UPSTREAM_MEMBER_ROLE, cluster_account, cluster_token};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
-use crate::place::Place;
 use crate::preflight::Registration;
 use crate::server::Server;
 
@@ -56,7 +56,7 @@ pub(super) async fn register(broker: &Server, plan: &Plan) -> Result<MemberOptio
         // Left by upstream's tool, or by a join before the broker had our Role: rights add up.
         let name = upstream_binding(&member.cluster_id);
         let kind = ("rbac.authorization.k8s.io/v1", "RoleBinding");
-        let wider = Place::namespaced(kind.0, kind.1, &member.broker.namespace, &name);
+        let wider = ObjectRef::namespaced(kind.0, kind.1, &member.broker.namespace, &name);
         if broker.find(&wider).await?.is_some() {
             broker.delete(&wider).await?;
         }
@@ -73,7 +73,8 @@ fn is_our_binding(manifest: &Manifest) -> bool {
 
 /// Of two clusters that join under one ID at the same moment, both have found it free.
 async fn still_ours(broker: &Server, manifest: &Manifest, id: &str) -> Result<(), DeployError> {
-    let (Some(ours), Some(place)) = (made_for(manifest.as_value()), Place::of(manifest.as_value())) else {
+    let (Some(ours), Some(place)) = (made_for(manifest.as_value()), ObjectRef::of(manifest.as_value()))
+    else {
         return Ok(());
     };
     match broker.find(&place).await?.as_ref().and_then(made_for) {

@@ -8,9 +8,9 @@ use trieste_control::steps::{Outcome, Steps};
 
 use super::Plan;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::MemberOptions;
 use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, ROUTE_AGENT};
-use crate::place::Place;
 use crate::pods::{MOST, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
@@ -59,7 +59,7 @@ async fn connected(
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
     let until = Instant::now() + patience;
-    let place = Place::namespaced("submariner.io/v1", "Gateway", &member.namespace, gateway);
+    let place = ObjectRef::namespaced("submariner.io/v1", "Gateway", &member.namespace, gateway);
     loop {
         let found = local.find(&place).await?.unwrap_or_default();
         let (there, missing): (Vec<&String>, Vec<&String>) =
@@ -98,7 +98,7 @@ async fn rolled_out(
     patience: Duration,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let place = Place::namespaced("apps/v1", "DaemonSet", &member.namespace, name);
+    let place = ObjectRef::namespaced("apps/v1", "DaemonSet", &member.namespace, name);
     loop {
         let set = local.find(&place).await?.unwrap_or_default();
         if is_rolled_out(&set, 0) {
@@ -135,7 +135,7 @@ async fn deployed(
     until: Instant,
     patience: Duration,
 ) -> Result<(), DeployError> {
-    let place = Place::namespaced("apps/v1", "Deployment", &member.namespace, name);
+    let place = ObjectRef::namespaced("apps/v1", "Deployment", &member.namespace, name);
     loop {
         let found = local.find(&place).await?.unwrap_or_default();
         if is_deployed(&found) {

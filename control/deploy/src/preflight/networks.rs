@@ -15,7 +15,7 @@ pub struct Others(pub Vec<ClusterSpec>);
 pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> Vec<Finding> {
     let warnings = own.warnings.iter().map(|warning| (warning.clone(), String::new()));
     let warnings = warnings.chain(not_taken(own, global));
-    let mut findings: Vec<Finding> = warnings.map(|(text, next)| Finding::doubt(text, next)).collect();
+    let mut findings: Vec<Finding> = warnings.map(|(text, next)| Finding::suspect(text, next)).collect();
     for (what, flag, subnets) in
         [("pod", "--clustercidr", &own.pods), ("service", "--servicecidr", &own.services)]
     {
@@ -64,7 +64,7 @@ fn clash(mine: &[IpNet], is_global: bool, other: &ClusterSpec) -> Option<Finding
         Err(error) => {
             let id: String = other.cluster_id.escape_debug().take(63).collect();
             let text = format!("the Cluster object of {id} on the broker cannot be read: {error}");
-            return Some(Finding::doubt(text, "its CIDRs were not compared with ours"));
+            return Some(Finding::suspect(text, "its CIDRs were not compared with ours"));
         }
     };
     let (ours, theirs) = overlap(mine, &facts.published_subnets())?;

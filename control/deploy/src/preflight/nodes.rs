@@ -57,7 +57,7 @@ pub fn virtual_nodes(nodes: &[Value]) -> Option<Finding> {
     let shown = names.iter().take(8).copied().collect::<Vec<_>>().join(", ");
     let text =
         format!("Virtual nodes are left out, their pods reach no other cluster ({}): {shown}", names.len());
-    (!names.is_empty()).then(|| Finding::doubt(text, ""))
+    (!names.is_empty()).then(|| Finding::suspect(text, ""))
 }
 
 fn is_control_plane(node: &Value) -> bool {

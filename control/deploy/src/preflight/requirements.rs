@@ -7,8 +7,8 @@ use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport};
 use trieste_control::steps::Outcome;
 
 use super::Finding;
+use crate::object_ref::ObjectRef;
 use crate::objects::ActiveGateways;
-use crate::place::Place;
 
 /// Since when a broker can tell members' objects apart (ValidatingAdmissionPolicy, version v1).
 pub(crate) const POLICIES_SINCE: (u32, u32) = (1, 30);
@@ -53,7 +53,10 @@ pub fn cable(driver: &str, nodes: &[Value]) -> Vec<Finding> {
             next,
         )],
         VXLAN => {
-            vec![Finding::doubt(open, "use it on networks that you trust, or join with another cable driver")]
+            vec![Finding::suspect(
+                open,
+                "use it on networks that you trust, or join with another cable driver",
+            )]
         }
         _ => {
             vec![Finding::bad(format!("`{}` is no cable driver that is known", driver.escape_debug()), next)]
@@ -122,7 +125,7 @@ pub fn drivers(ours: &Offer, others: &[Offer], was_member: bool) -> Vec<Finding>
     };
     let mut findings = Vec::new();
     if !strange.is_empty() {
-        findings.push(Finding::doubt(
+        findings.push(Finding::suspect(
             format!(
                 "cables are made between clusters of one driver, here {own}; there will be none to {}",
                 shown(&strange)
@@ -152,7 +155,7 @@ pub fn plugin(name: &str) -> Vec<Finding> {
     match trieste_control::requirements::plugin(name) {
         PluginSupport::Served if name.eq_ignore_ascii_case("calico") => {
             let text = "Calico needs an IPPool (disabled, natOutgoing false) for each remote CIDR";
-            vec![Finding::doubt(text, "trieste diagnose cni says which are missing")]
+            vec![Finding::suspect(text, "trieste diagnose cni says which are missing")]
         }
         PluginSupport::Served => Vec::new(),
         PluginSupport::NotServed(why) => {
@@ -161,7 +164,7 @@ pub fn plugin(name: &str) -> Vec<Finding> {
         PluginSupport::Generic | PluginSupport::Unknown => {
             let generic = crate::discover::GENERIC;
             let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");
-            vec![Finding::doubt(text, "it may or may not work; trieste diagnose all tells")]
+            vec![Finding::suspect(text, "it may or may not work; trieste diagnose all tells")]
         }
     }
 }
@@ -189,11 +192,11 @@ pub fn active_gateways(plugin: &str, chosen: Option<ActiveGateways>) -> Vec<Find
 pub fn globalnet(is_enabled: bool, takes_part: bool, is_asked_for: bool) -> Vec<Finding> {
     match (is_enabled, takes_part) {
         (true, true) => Vec::new(),
-        (true, false) => vec![Finding::doubt(
+        (true, false) => vec![Finding::suspect(
             "the broker uses globalnet, and this cluster takes no part in it",
             "it reaches the others by their global addresses, and they reach it by its own",
         )],
-        (false, _) if is_asked_for => vec![Finding::doubt(
+        (false, _) if is_asked_for => vec![Finding::suspect(
             "the broker has no globalnet: --globalnet-cidr and --globalnet-cluster-size have no effect",
             "it gets one with trieste deploy-broker --globalnet",
         )],
@@ -241,8 +244,8 @@ fn is_reference(text: &str) -> bool {
 }
 
 /// Says which rights are missing: (verb, example of what could not be done).
-pub fn rights(missing: &[(&str, Place, String)]) -> Vec<Finding> {
-    let describe = |(verb, place, resource): &(&str, Place, String)| {
+pub fn rights(missing: &[(&str, ObjectRef, String)]) -> Vec<Finding> {
+    let describe = |(verb, place, resource): &(&str, ObjectRef, String)| {
         let group = if place.group().is_empty() { String::new() } else { format!(".{}", place.group()) };
         let namespace = place.namespace.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
         format!("{verb} {resource}{group}{namespace}")
@@ -385,7 +388,7 @@ mod tests {
 
     #[test]
     fn missing_rights_are_listed() {
-        let place = Place::namespaced("apps/v1", "DaemonSet", "ns", "x");
+        let place = ObjectRef::namespaced("apps/v1", "DaemonSet", "ns", "x");
         let findings = rights(&[("create", place, "daemonsets".to_owned())]);
         assert_eq!(findings[0].text, "these credentials may not: create daemonsets.apps in ns");
     }

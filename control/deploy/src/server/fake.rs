@@ -9,7 +9,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::Server;
-use crate::place::{Place, collection};
+use crate::object_ref::{ObjectRef, collection};
 
 /// The map, by path.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ impl Fake {
         if object["metadata"]["namespace"] == "" {
             object["metadata"].as_object_mut().unwrap().remove("namespace");
         }
-        let path = Place::of(&object).unwrap().path();
+        let path = ObjectRef::of(&object).unwrap().path();
         self.0.lock().unwrap().objects.insert(path, object);
     }
 
@@ -49,7 +49,7 @@ impl Fake {
     }
 
     /// Whether an object is there.
-    pub(crate) fn has(&self, place: &Place) -> bool {
+    pub(crate) fn has(&self, place: &ObjectRef) -> bool {
         self.0.lock().unwrap().objects.contains_key(&place.path())
     }
 
@@ -88,7 +88,7 @@ impl Fake {
                 state.objects.remove(path).map_or_else(|| failure(404), |object| success(&object))
             }
             Method::POST => {
-                let path = Place::of(&sent).map_or_else(|| path.to_owned(), |place| place.path());
+                let path = ObjectRef::of(&sent).map_or_else(|| path.to_owned(), |place| place.path());
                 state.objects.insert(path, sent.clone());
                 success(&sent)
             }
@@ -150,7 +150,7 @@ impl State {
             return false;
         }
         if let Some(object) = self.before_replacing.take() {
-            let path = Place::of(&object).unwrap().path();
+            let path = ObjectRef::of(&object).unwrap().path();
             self.objects.insert(path, object);
         }
         self.objects.get(path).is_some_and(|object| object["metadata"]["resourceVersion"] != *expected)
@@ -158,7 +158,7 @@ impl State {
 
     fn list(&self, path: &str, query: &str) -> Response<Body> {
         let is_of = |object: &&Value| {
-            let Some(place) = Place::of(object) else { return false };
+            let Some(place) = ObjectRef::of(object) else { return false };
             let all = collection(&place.api_version, &place.kind, None);
             all == path || collection(&place.api_version, &place.kind, place.namespace.as_deref()) == path
         };

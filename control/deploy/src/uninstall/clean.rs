@@ -17,11 +17,11 @@ use trieste_control::steps::{Outcome, Steps};
 use super::Uninstall;
 use crate::apply::remove;
 use crate::error::DeployError;
+use crate::object_ref::ObjectRef;
 use crate::objects::MemoryLimit;
 use crate::objects::names::{
     GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, ROUTE_AGENT, TRIESTE, VERSION_LABEL,
 };
-use crate::place::Place;
 use crate::pods::{away, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
@@ -39,7 +39,7 @@ pub(super) async fn nodes(
     title: &str,
     steps: &mut dyn Steps,
 ) -> Result<Vec<String>, DeployError> {
-    let set = |name: &str| Place::namespaced("apps/v1", "DaemonSet", &options.namespace, name);
+    let set = |name: &str| ObjectRef::namespaced("apps/v1", "DaemonSet", &options.namespace, name);
     let (place, cleaner) = (set(name), set(&format!("{name}-uninstall")));
     let live = server.find(&place).await?;
     let mut made = server.find(&cleaner).await?;
@@ -212,7 +212,7 @@ async fn abandon(server: &Server, options: &Uninstall, app: &str) -> Result<(), 
         return Ok(());
     }
     for pod in of_app(server, &options.namespace, app).await? {
-        if let (true, Some(place)) = (away.contains(&node_of(&pod)), Place::of(&pod)) {
+        if let (true, Some(place)) = (away.contains(&node_of(&pod)), ObjectRef::of(&pod)) {
             server.forget(&place).await?;
         }
     }
@@ -223,7 +223,7 @@ async fn abandon(server: &Server, options: &Uninstall, app: &str) -> Result<(), 
 async fn cleaned(
     server: &Server,
     options: &Uninstall,
-    cleaner: &Place,
+    cleaner: &ObjectRef,
     steps: &mut dyn Steps,
 ) -> Result<Vec<String>, DeployError> {
     let until = Instant::now() + options.patience;

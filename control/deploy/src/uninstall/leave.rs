@@ -9,9 +9,9 @@ use crate::connect::{BrokerLogin, connect};
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::join::upstream_binding;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{BROKER_SECRET, cluster_account};
 use crate::objects::{Secret, broker_member};
-use crate::place::Place;
 use crate::server::Server;
 use crate::services::{self, Removed};
 
@@ -74,7 +74,7 @@ async fn own_access(
     member: &Member,
     namespace: &str,
 ) -> Result<Option<Server>, DeployError> {
-    let secret = server.find(&Place::namespaced("v1", "Secret", namespace, BROKER_SECRET)).await?;
+    let secret = server.find(&ObjectRef::namespaced("v1", "Secret", namespace, BROKER_SECRET)).await?;
     let Some(secret) = secret else { return Ok(None) };
     let Some(token) = decoded(&secret, "token") else { return Ok(None) };
     let login = BrokerLogin {
@@ -140,8 +140,8 @@ pub(crate) async fn on_broker(
     with_account: bool,
     cluster_id: &str,
     broker_namespace: &str,
-) -> Result<Vec<Place>, DeployError> {
-    let (mut found, entry) = (Vec::new(), Place::of);
+) -> Result<Vec<ObjectRef>, DeployError> {
+    let (mut found, entry) = (Vec::new(), ObjectRef::of);
     for kind in ["Endpoint", "Cluster"] {
         let all = broker.list("submariner.io/v1", kind, Some(broker_namespace), "").await?;
         let is_own = |object: &&Value| object["spec"]["cluster_id"] == cluster_id;
@@ -151,7 +151,7 @@ pub(crate) async fn on_broker(
         let account = broker_member(cluster_id, broker_namespace);
         let name = upstream_binding(cluster_id);
         let binding =
-            Place::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", broker_namespace, &name);
+            ObjectRef::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", broker_namespace, &name);
         let places = account.iter().rev().filter_map(|manifest| entry(manifest.as_value()));
         for place in std::iter::once(binding).chain(places) {
             if broker.find(&place).await?.is_some() {

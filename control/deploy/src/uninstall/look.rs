@@ -8,11 +8,11 @@ use super::{Uninstall, ours};
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
+use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, NAMESPACE, ROUTE_AGENT, SUBMARINER, TRIESTE,
     policy_name,
 };
-use crate::place::Place;
 use crate::server::Server;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -75,9 +75,9 @@ pub struct Found {
     knows_member: bool,
     broker_namespace: String,
     /// Objects in the order in which they go; the broker's are in its namespace, or policies.
-    pub objects: Vec<Place>,
+    pub objects: Vec<ObjectRef>,
     /// Definitions, which go last.
-    pub definitions: Vec<Place>,
+    pub definitions: Vec<ObjectRef>,
     /// Whether upstream's operator runs here.
     pub has_operator: bool,
     /// What other namespaces have: while it is there, what all of them share stays.
@@ -150,7 +150,7 @@ impl Found {
             return Ok(());
         }
         let namespace = info.client_token.namespace.as_str();
-        let own = server.find(&Place::cluster_wide("v1", "Namespace", "kube-system")).await?;
+        let own = server.find(&ObjectRef::cluster_wide("v1", "Namespace", "kube-system")).await?;
         let uid = own.map(|own| own["metadata"]["uid"].clone()).filter(Value::is_string);
         let accounts = broker.list("v1", "ServiceAccount", Some(namespace), "").await?;
         let is_own = |account: &&Value| Some(&account["metadata"]["annotations"][MADE_FOR]) == uid.as_ref();
@@ -170,7 +170,7 @@ impl Found {
     }
 
     /// Whether an object belongs to the broker in this cluster.
-    pub fn is_brokers(&self, place: &Place) -> bool {
+    pub fn is_brokers(&self, place: &ObjectRef) -> bool {
         let namespace = Some(self.broker_namespace.as_str());
         place.namespace.as_deref() == namespace
             || (place.kind == "Namespace" && Some(place.name.as_str()) == namespace)
@@ -190,15 +190,15 @@ impl Found {
 pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployError> {
     let mut found = Found { broker_namespace: options.broker_namespace.clone(), ..Found::default() };
     let submariner =
-        Place::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
+        ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
     found.member = server.find(&submariner).await?.as_ref().and_then(member);
     found.has_broker = has_broker(server, &options.broker_namespace).await?;
     if let Some(member) = &found.member {
         let name = crate::objects::names::cluster_account(&member.cluster_id);
-        let account = Place::namespaced("v1", "ServiceAccount", &options.broker_namespace, &name);
+        let account = ObjectRef::namespaced("v1", "ServiceAccount", &options.broker_namespace, &name);
         found.knows_member = server.find(&account).await?.is_some();
     }
-    let operator = Place::namespaced("apps/v1", "Deployment", &options.namespace, "submariner-operator");
+    let operator = ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, "submariner-operator");
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
     found.objects = inside(server, &options.namespace).await?;
@@ -215,7 +215,7 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
     if found.has_broker {
         found.objects.extend(inside(server, &options.broker_namespace).await?);
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-            let policy = Place::cluster_wide(POLICIES, kind, &policy_name(&options.broker_namespace));
+            let policy = ObjectRef::cluster_wide(POLICIES, kind, &policy_name(&options.broker_namespace));
             found.objects.extend(server.find(&policy).await?.map(|_| policy));
         }
         found.objects.extend(namespace(server, &options.broker_namespace, BROKER_NAMESPACE).await?);
@@ -232,7 +232,7 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
 /// # Errors
 /// [`DeployError`] if the server does not answer.
 pub async fn broker_namespace(server: &Server, namespace: &str) -> Result<String, DeployError> {
-    let submariner = Place::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    let submariner = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     if let Some(member) = server.find(&submariner).await?.as_ref().and_then(member) {
         let is_here =
             !member.broker_namespace.is_empty() && has_broker(server, &member.broker_namespace).await?;
@@ -275,7 +275,7 @@ pub(super) async fn registered(
 }
 
 /// Definitions of upstream's kinds.
-pub(super) async fn definitions(server: &Server) -> Result<Vec<Place>, DeployError> {
+pub(super) async fn definitions(server: &Server) -> Result<Vec<ObjectRef>, DeployError> {
     let all = server.list(DEFINITIONS, "CustomResourceDefinition", None, "").await?;
     let is_made = |object: &Value| object["metadata"]["annotations"][DEFINITION] == TRIESTE;
     let made: Vec<Value> = all.iter().filter(|object| is_made(object)).cloned().collect();
@@ -294,16 +294,16 @@ fn member(submariner: &Value) -> Option<Member> {
 }
 
 async fn has_broker(server: &Server, namespace: &str) -> Result<bool, DeployError> {
-    let account = Place::namespaced("v1", "ServiceAccount", namespace, BROKER_ADMIN);
-    let resource = Place::namespaced("submariner.io/v1alpha1", "Broker", namespace, BROKER);
-    let namespace = Place::cluster_wide("v1", "Namespace", namespace);
+    let account = ObjectRef::namespaced("v1", "ServiceAccount", namespace, BROKER_ADMIN);
+    let resource = ObjectRef::namespaced("submariner.io/v1alpha1", "Broker", namespace, BROKER);
+    let namespace = ObjectRef::cluster_wide("v1", "Namespace", namespace);
     Ok(server.find(&account).await?.is_some()
         || server.find(&resource).await?.is_some()
         || server.find(&namespace).await?.is_some())
 }
 
 /// What is in a namespace of ours, in the order in which it goes.
-async fn inside(server: &Server, namespace: &str) -> Result<Vec<Place>, DeployError> {
+async fn inside(server: &Server, namespace: &str) -> Result<Vec<ObjectRef>, DeployError> {
     let mut all = Vec::new();
     for (version, kind) in WRITTEN {
         all.extend(places(&server.list(version, kind, Some(namespace), "").await?));
@@ -321,16 +321,16 @@ async fn inside(server: &Server, namespace: &str) -> Result<Vec<Place>, DeployEr
 }
 
 /// The namespace itself, if it has its usual name or we have made it.
-async fn namespace(server: &Server, name: &str, usual: &str) -> Result<Option<Place>, DeployError> {
+async fn namespace(server: &Server, name: &str, usual: &str) -> Result<Option<ObjectRef>, DeployError> {
     use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
-    let place = Place::cluster_wide("v1", "Namespace", name);
+    let place = ObjectRef::cluster_wide("v1", "Namespace", name);
     let Some(found) = server.find(&place).await? else { return Ok(None) };
     let is_ours = name == usual || found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     Ok(is_ours.then_some(place))
 }
 
-fn places(objects: &[Value]) -> Vec<Place> {
-    objects.iter().filter_map(Place::of).collect()
+fn places(objects: &[Value]) -> Vec<ObjectRef> {
+    objects.iter().filter_map(ObjectRef::of).collect()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde_json::json;
 use trieste_control::steps::{Outcome, Record};
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::recover::{Recover, recover};
-use trieste_deploy::{DeployError, Place, objects};
+use trieste_deploy::{DeployError, ObjectRef, objects};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::command::{Output, Run};
 use trieste_tests::guard::root_test;
@@ -248,7 +248,7 @@ fn a_cluster_joins_a_broker_that_subctl_has_made() {
         let token = west.client.get(&secret).unwrap()["data"]["token"].clone();
         let mut member = info.clone();
         member.client_token.token = objects::Secret::new(decoded(token.as_str().unwrap()));
-        let place = Place::namespaced("submariner.io/v1", "Endpoint", BROKER_NAMESPACE, "x");
+        let place = ObjectRef::namespaced("submariner.io/v1", "Endpoint", BROKER_NAMESPACE, "x");
         assert!(east.login(&member).is_allowed("create", &place, "endpoints").await.unwrap());
 
         west.uninstall(Some(&info)).await.unwrap();

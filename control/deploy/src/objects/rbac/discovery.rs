@@ -72,6 +72,13 @@ const AGENT_EVERYWHERE: &[Right] = &[
         verbs: &["list", "watch", "create", "update", "delete"],
         reason: "the agent writes what the set exports",
     },
+    Right {
+        group: "",
+        resources: &["events"],
+        names: &[],
+        verbs: &["create"],
+        reason: "the agent reports on a ServiceExport what became of it, in the namespace of that",
+    },
 ];
 
 /// What the agent may do besides where there is Globalnet.

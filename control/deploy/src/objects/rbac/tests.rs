@@ -73,7 +73,8 @@ fn service_discovery_has_accounts_where_it_is_and_the_dns_server_only_reads() {
             "endpointslices/restricted",
             "serviceexports/status",
             "serviceimports/status",
-            "serviceimports"
+            "serviceimports",
+            "events",
         ]
     );
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// What names an object: version, kind, namespace (if its kind has one) and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ObjectRef {
     /// Group and version, as in manifests: `v1`, `apps/v1`.
     pub api_version: String,
     /// Kind.
@@ -17,7 +17,7 @@ pub struct Place {
     pub name: String,
 }
 
-impl Place {
+impl ObjectRef {
     /// An object in a namespace.
     pub fn namespaced(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..Self::cluster_wide(api_version, kind, name) }
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn an_object_is_found_by_what_it_says_of_itself() {
         let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "n", "name": "d"}});
-        let place = Place::of(&set).unwrap();
+        let place = ObjectRef::of(&set).unwrap();
         assert_eq!(place.path(), "/apis/apps/v1/namespaces/n/daemonsets/d");
         assert_eq!((place.group(), place.to_string().as_str()), ("apps", "DaemonSet n/d"));
-        let node = Place::cluster_wide("v1", "Node", "w1");
+        let node = ObjectRef::cluster_wide("v1", "Node", "w1");
         assert_eq!((node.path().as_str(), node.group()), ("/api/v1/nodes/w1", ""));
-        assert_eq!(Place::of(&json!({"kind": "Node", "metadata": {"name": ""}})), None);
+        assert_eq!(ObjectRef::of(&json!({"kind": "Node", "metadata": {"name": ""}})), None);
     }
 
     #[test]
