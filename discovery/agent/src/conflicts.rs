@@ -7,11 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use trieste_control::api::{ImportPort, ServiceImportType};
 
 use crate::aggregate::{Aggregate, is_same};
-use crate::facts::Facts;
 use crate::name;
 use crate::row::Row;
 use crate::service::{self, Exported};
 use crate::slices;
+
+/// Who exports a service, and what this cluster is among them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exporters<'a> {
+    /// All clusters that export it, the oldest export first.
+    pub(crate) by_age: &'a [String],
+    /// Whether this cluster's is the oldest.
+    pub(crate) decides: bool,
+    /// Whether this cluster's is of another type than the oldest.
+    pub(crate) is_excluded: bool,
+    /// The families of addresses by which this cluster exports it.
+    pub(crate) families: &'a [String],
+}
 
 /// A disagreement between clusters: reasons of the condition `Conflict`, and what it means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,11 +79,15 @@ impl Difference {
 }
 
 /// Returns in what an export differs from the oldest.
-pub(crate) fn differences(facts: &Facts, exported: &Exported, aggregate: &Aggregate) -> Vec<Difference> {
-    if facts.is_excluded {
+pub(crate) fn differences(
+    exporters: &Exporters<'_>,
+    exported: &Exported,
+    aggregate: &Aggregate,
+) -> Vec<Difference> {
+    if exporters.is_excluded {
         return vec![Difference::Type];
     }
-    if facts.decides {
+    if exporters.decides {
         return Vec::new();
     }
     let mut differ = vec![
@@ -112,15 +128,15 @@ fn distribution(name: Option<&str>) -> &str {
 
 /// Returns where this cluster or another one differs from the oldest.
 pub(crate) fn of(
-    facts: &Facts,
+    exporters: &Exporters<'_>,
     differ: &[Difference],
     own: &str,
     exported: &Exported,
     aggregate: &Aggregate,
 ) -> Vec<Conflict> {
-    let oldest = facts.by_age.first().map_or(own, String::as_str);
+    let oldest = exporters.by_age.first().map_or(own, String::as_str);
     let mut conflicts = Vec::new();
-    for (difference, what, value) in used(facts.decides, exported, aggregate) {
+    for (difference, what, value) in used(exporters.decides, exported, aggregate) {
         let has_word = |why: &str| why.split(',').any(|known| known == difference.word());
         let others = aggregate.conflicts.iter().filter(|(cluster, why)| *cluster != own && has_word(why));
         let mut disagree: BTreeSet<&str> = others.map(|(cluster, _)| cluster.as_str()).collect();
@@ -132,7 +148,7 @@ pub(crate) fn of(
             continue;
         }
         let all: BTreeSet<&str> =
-            facts.by_age.iter().map(String::as_str).chain(disagree.iter().copied()).collect();
+            exporters.by_age.iter().map(String::as_str).chain(disagree.iter().copied()).collect();
         let message = format!(
             "The {what} conflicts between the constituent clusters [{}]. Using {:?} of the oldest export, in \
              cluster {oldest:?} (clusters [{}] disagree).",
@@ -208,15 +224,15 @@ pub(crate) fn of_ports(by_age: &[String], own: &str, exported: &Exported, row: &
 }
 
 /// Returns the disagreement about families of addresses: clients of one family then reach some of the clusters alone.
-pub(crate) fn of_families(facts: &Facts, own: &str, row: &Row) -> Option<Conflict> {
+pub(crate) fn of_families(exporters: &Exporters<'_>, own: &str, row: &Row) -> Option<Conflict> {
     let mut families: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for slice in row.foreign.values() {
         if let Some(cluster) = name::source_cluster(slice).filter(|cluster| *cluster != own) {
             families.entry(cluster).or_default().insert(slices::identity(slice).1);
         }
     }
-    families.retain(|cluster, _| facts.by_age.iter().any(|known| known == cluster));
-    let ours: BTreeSet<String> = facts.families.iter().cloned().collect();
+    families.retain(|cluster, _| exporters.by_age.iter().any(|known| known == cluster));
+    let ours: BTreeSet<String> = exporters.families.iter().cloned().collect();
     if ours.is_empty() || families.values().all(|theirs| *theirs == ours) {
         return None;
     }

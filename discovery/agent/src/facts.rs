@@ -6,7 +6,7 @@ use trieste_control::api::{Object, ServiceImportType};
 
 use crate::aggregate::Aggregate;
 use crate::config::AgentConfig;
-use crate::conflicts::{self, Conflict, Difference};
+use crate::conflicts::{self, Conflict, Difference, Exporters};
 use crate::ingress::GlobalAddresses;
 use crate::name::ServiceName;
 use crate::row::Row;
@@ -37,6 +37,12 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Returns who exports the service.
+    fn exporters(&self) -> Exporters<'_> {
+        let Self { by_age, decides, is_excluded, families, .. } = self;
+        Exporters { by_age, decides: *decides, is_excluded: *is_excluded, families }
+    }
+
     /// Finds out what follows from the objects of a service.
     /// Slices do not get the names that are taken.
     pub(crate) fn of(name: &ServiceName, config: &AgentConfig, row: &Row, taken: &BTreeSet<String>) -> Self {
@@ -61,12 +67,12 @@ impl Facts {
             slices::rename(&mut facts.slices, row.own.values().chain(row.published.values()), taken);
         }
         facts.families = families(exported, &facts.slices);
-        let differences = conflicts::differences(&facts, exported, &aggregate);
-        facts.conflicts = conflicts::of(&facts, &differences, own, exported, &aggregate);
+        let differences = conflicts::differences(&facts.exporters(), exported, &aggregate);
+        facts.conflicts = conflicts::of(&facts.exporters(), &differences, own, exported, &aggregate);
         if !is_excluded {
             let is_virtual = exported.kind == ServiceImportType::ClusterSetIp;
             let ports = is_virtual.then(|| conflicts::of_ports(&facts.by_age, own, exported, row));
-            let families = conflicts::of_families(&facts, own, row);
+            let families = conflicts::of_families(&facts.exporters(), own, row);
             facts.conflicts.extend(ports.flatten().into_iter().chain(families));
         }
         facts.differences = differences;

@@ -268,7 +268,7 @@ mod tests {
                 "web",
                 &[
                     ("Valid", "True", "Valid"),
-                    ("Ready", "False", "AwaitingExport"),
+                    ("Ready", "False", "Pending"),
                     ("Conflict", "True", "ConflictingPorts"),
                 ],
             ),
@@ -281,7 +281,7 @@ mod tests {
             remarks,
             [
                 "shop/new: the export has no conditions: does an agent of service discovery run here?",
-                "shop/web: Ready is False: AwaitingExport: about Ready\n   shop/web: Conflict is True: ConflictingPorts: \
+                "shop/web: Ready is False: Pending: about Ready\n   shop/web: Conflict is True: ConflictingPorts: \
                  about Conflict"
             ]
         );

@@ -71,7 +71,10 @@ fn quick(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
     let begun = Instant::now();
     asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
     // CoreDNS and the servers let answers be kept for five seconds.
-    println!("unexported: no answer after {gone:.1?}; exported: an answer after {:.1?}", begun.elapsed());
+    let known = begun.elapsed();
+    two.say(&format!(
+        "no answer {gone:.1?} after it was unexported, and an answer {known:.1?} after it was exported"
+    ));
 }
 
 /// The own cluster's is preferred while it has something that is ready.
@@ -104,7 +107,7 @@ fn cut_off(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
     });
     let lost = lost.unwrap();
     asker.wait_resolved(NAME, &[], SOON).unwrap();
-    println!("cut off: no answer {:.1?} after the gateway said so", lost.elapsed());
+    two.say(&format!("cut off: no answer {:.1?} after the gateway said so", lost.elapsed()));
     link("up");
     asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
     connect(two.east(), two.west()).unwrap();

@@ -86,7 +86,7 @@ const OBJECT_CASES: [ObjectCase; 13] = [
         |objects| {
             let excluded = [
                 ("Valid", "True", ""),
-                ("Ready", "False", "ExportFailed"),
+                ("Ready", "False", "Failed"),
                 ("Conflict", "True", "ConflictingType"),
             ];
             conditions(objects, &excluded);
@@ -100,12 +100,12 @@ const OBJECT_CASES: [ObjectCase; 13] = [
         "no condition Ready",
     ),
     (
-        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "AwaitingExport")]),
+        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "Pending")]),
         "Checking that the broker has the exports",
         "can the agent reach the broker",
     ),
     (
-        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "ExportFailed")]),
+        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "Failed")]),
         "Checking that the broker has the exports",
         "the broker refuses it",
     ),
@@ -226,7 +226,7 @@ fn a_cluster_that_lacks_something_is_named_by_that_step_alone() {
 fn what_an_agent_that_is_away_has_not_done_is_the_agents() {
     let undone: [fn(&mut Objects); 4] = [
         |objects| conditions(objects, &[]),
-        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "AwaitingExport")]),
+        |objects| conditions(objects, &[("Valid", "True", ""), ("Ready", "False", "Pending")]),
         |objects| objects.imports.clear(),
         |objects| objects.slices.clear(),
     ];

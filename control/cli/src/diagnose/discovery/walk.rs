@@ -244,9 +244,10 @@ fn conditions(evidence: &Evidence, service: &Service) -> Remarks {
     };
     if valid.is_bad() {
         let remedy = match valid.reason.as_str() {
-            "ServiceUnavailable" => "make a service of this name with an address",
-            "UnsupportedServiceType" => {
-                "services of type ClusterIP, headless ones among them, can be exported"
+            "NoService" | "ServiceUnavailable" => "make a service of this name with an address",
+            // The reasons of the Multi-Cluster Services API, and an older agent's.
+            "InvalidServiceType" | "UnsupportedServiceType" => {
+                "services of type ClusterIP, headless ones among them, NodePort and LoadBalancer can be exported"
             }
             reason if reason.contains("GlobalIP") || reason.contains("IPPool") => {
                 "`kubectl get globalingressips -A` says what Globalnet has for it"
@@ -259,7 +260,9 @@ fn conditions(evidence: &Evidence, service: &Service) -> Remarks {
         return Vec::new();
     };
     let is_excluded = conflict.reason.contains("ConflictingType")
-        && service.condition("Ready").is_some_and(|ready| ready.reason == "ExportFailed");
+        && service
+            .condition("Ready")
+            .is_some_and(|ready| ["Failed", "ExportFailed"].contains(&ready.reason.as_str()));
     let outcome = if is_excluded { Outcome::Failure } else { Outcome::Warning };
     vec![(outcome, format!("{conflict}: make the services of all clusters alike"))]
 }
@@ -277,7 +280,7 @@ fn published(_: &Evidence, service: &Service) -> Remarks {
         return Vec::new();
     }
     let remedy = match ready.reason.as_str() {
-        "ExportFailed" => {
+        "Failed" | "ExportFailed" => {
             "the broker refuses it: are its policy and this cluster's account up to date (`trieste deploy-broker`)?"
         }
         "NoServiceImport" => "it was withdrawn, and is not published again yet",
