@@ -206,6 +206,8 @@ fn install(client: &Client, version: &str) {
         rule("", &["services", "namespaces"], &read),
         rule("discovery.k8s.io", &["endpointslices", "endpointslices/restricted"], &write),
         rule("multicluster.x-k8s.io", &["serviceexports"], &read),
+        // On the broker; here nobody has defined the kind.
+        rule("submariner.io", &["clusters"], &read),
         rule("multicluster.x-k8s.io", &["serviceexports/status", "serviceimports/status"], &["update"]),
         rule("multicluster.x-k8s.io", &["serviceimports"], &write),
     ];
