@@ -13,7 +13,11 @@ type Used = (String, String, String, String);
 
 /// Rights that this life of two clusters cannot use, or not each time: account, resource, verb, and why they are given
 /// all the same.
-const EXCEPTIONS: [(&str, &str, &str, &str); 19] = [
+const EXCEPTIONS: [(&str, &str, &str, &str); 23] = [
+    (BROKER_ADMIN, "endpointslices", "delete", LEFT),
+    (BROKER_ADMIN, "serviceimports", "update", LEFT),
+    (BROKER_ADMIN, "serviceimports", "delete", LEFT),
+    (BROKER_ADMIN, "serviceimports/status", "update", LEFT),
     (DISCOVERY_AGENT, "endpointslices/restricted", "create", RESTRICTED),
     (MEMBERS, "endpointslices/restricted", "create", RESTRICTED),
     (GATEWAY, "gateways", "get", "a gateway reads its object again if somebody has changed it meanwhile"),
@@ -50,6 +54,8 @@ const EXCEPTIONS: [(&str, &str, &str, &str); 19] = [
     ),
 ];
 
+/// Why an administrator may remove services.
+const LEFT: &str = "agents withdraw what they export: this is for a cluster that is gone";
 /// Why rights on restricted slices are.
 const RESTRICTED: &str = "no request of its own: OpenShift looks at it when a slice is written";
 /// Why rights on services are given.
