@@ -271,8 +271,10 @@ mod tests {
         let tree = trieste(&ours, None).unwrap();
         let links: Vec<_> =
             tree.iter().filter(|(_, entry)| matches!(entry, crate::tree::Entry::Link(_))).collect();
-        assert_eq!(links.len(), 6, "{links:?}");
-        assert!(tree.contains("usr/local/bin/submariner.sh"));
+        assert_eq!(links.len(), UPSTREAM_NAMES.len(), "{links:?}");
+        for name in ["submariner.sh", "submariner-globalnet", "lighthouse-agent", "lighthouse-coredns"] {
+            assert!(tree.contains(&format!("usr/local/bin/{name}")), "{name}");
+        }
         assert!(tree.contains("usr/share/doc/trieste/copyright"));
     }
 }

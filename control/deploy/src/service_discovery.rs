@@ -66,13 +66,20 @@ pub(crate) async fn leave(
     steps.begin("Leaving service discovery");
     forward_no_more(server, namespace, steps).await?;
     if let Some(source) = live.as_ref().or(made.as_ref()) {
-        if made.is_none() || made.as_ref().is_some_and(has_ended) {
+        let ended = made.as_ref().filter(|made| has_ended(made));
+        if ended.is_some() {
             remove(server, &cleaner).await?;
+        }
+        if made.is_none() || ended.is_some() {
             server.create(&cleaner_of(source, &cleaner)).await?;
         }
-        remove(server, &agent).await?;
+        if live.is_some() {
+            remove(server, &agent).await?;
+        }
         gone(server, namespace, patience).await?;
-        server.merge(&cleaner, &json!({"spec": {"suspend": false}})).await?;
+        if made.as_ref().is_none_or(|made| made["spec"]["suspend"] == true || has_ended(made)) {
+            server.merge(&cleaner, &json!({"spec": {"suspend": false}})).await?;
+        }
         if let Some(reason) = withdrawn(server, &cleaner, patience.clamp(POLL, WITHDRAWN)).await? {
             let text = format!(
                 "Exported services were not withdrawn: {reason}; on the broker's cluster trieste remove-member removes what \

@@ -53,12 +53,30 @@ fn names_are_answered_in_both_clusters_and_follow_what_can_be_reached() {
     let reached = asker.exec(&["nc", "-w", "5", NAME, "80"]).unwrap();
     assert!(reached.status.success(), "{}{}", reached.stdout, reached.stderr);
 
+    commands(two);
     quick(two, &asker, &virtual_ips);
     local_first(two, &asker, &virtual_ips);
     cut_off(two, &asker, &virtual_ips);
     agent_dies(two, &asker, &virtual_ips);
     drop(server);
     left_out(two, &corefiles);
+}
+
+/// What a cluster says of its services, and the walk that ends with a question asked in the agent's pod.
+fn commands(two: &Two) {
+    let run = |words: &[&str]| {
+        let output = two.set.trieste(two.east()).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}{}", output.stdout, output.stderr);
+        output.stdout
+    };
+    let shown = run(&["show", "services"]);
+    assert!(shown.contains("default/web") && shown.contains("default/each"), "{shown}");
+    let walked = run(&["diagnose", "service-discovery"]);
+    assert!(walked.contains("default/web") || walked.contains("ask"), "{walked}");
+    let name = format!("west.{NAME}");
+    let source = two.east().pod("default", "on-east-3").unwrap().addresses[0].to_string();
+    let traced = run(&["trace", &source, &name]);
+    assert!(traced.contains("of cluster west"), "{traced}");
 }
 
 /// A service that is exported, and one that is not any more, are known soon.
