@@ -10,11 +10,12 @@ const KINDS: &str = "namespaces,nodes,customresourcedefinitions,clusterroles,clu
                      daemonsets,deployments,roles,rolebindings";
 
 /// What a node says about its network; the second asks for what nobody but us has. Empty chains are kube-proxy's, of Services that
-/// are gone: it deletes them when it next goes through all.
-const NODE: &str = "ip -o link show | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/' | grep -v 'link veth'
+/// are gone: it deletes them when it next goes through all. The bridge is the network plugin's: it comes with a
+/// node's first pod, and stays.
+const NODE: &str = "ip -o link show | sed 's/^[0-9]*: \\([^:@]*\\).*/link \\1/' | grep -v -e 'link veth' -e 'link cni0'
 for family in 4 6; do
     ip -$family rule show | sed \"s/^/rule $family /\"
-    ip -$family -o route show table all | grep -v -e veth -e ' metric 256 linkdown' | sed \"s/ expires.*//; s/^/route $family /\"
+    ip -$family -o route show table all | grep -v -e veth -e cni0 -e ' metric 256 linkdown' | sed \"s/ expires.*//; s/^/route $family /\"
 done
 nft list tables
 nft list ruleset | sed -E -z 's/\\n\\tchain (service|endpoint|external|firewall)-[^\\n]* \\{\\n\\t\\}\\n//g' \\
