@@ -72,10 +72,11 @@ fn commands(two: &Two) {
     let shown = run(&["show", "services"]);
     assert!(shown.contains("default/web") && shown.contains("default/each"), "{shown}");
     let walked = run(&["diagnose", "service-discovery"]);
-    assert!(walked.contains("default/web") || walked.contains("ask"), "{walked}");
+    // In both clusters, each from its own agent's pod.
+    assert_eq!(walked.matches("✓ Asking the DNS").count(), 2, "{walked}");
     let name = format!("west.{NAME}");
     let source = two.east().pod("default", "on-east-3").unwrap().addresses[0].to_string();
-    let traced = run(&["trace", &source, &name]);
+    let traced = run(&["trace", &source, &name, "--context", "east"]);
     assert!(traced.contains("of cluster west"), "{traced}");
 }
 
