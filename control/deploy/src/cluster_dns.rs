@@ -68,17 +68,18 @@ pub(crate) async fn forward(
     address: IpAddr,
     custom: Option<(&str, &str)>,
 ) -> Result<Forwarded, DeployError> {
-    let forward = Forward { zones: zones.to_vec(), server: address };
+    let forward = Forward { zones: zones.to_vec(), server: Some(address) };
     let Some(target) = find(server, custom).await? else {
         return Err(by_hand(&forward, "this cluster's DNS was not found".to_owned()));
     };
     if let Target::Custom(_) = target {
         // Twice would be once too often: CoreDNS would not start.
+        let no_more = Forward { server: None, ..forward.clone() };
         for corefile in corefiles(server).await? {
-            change(server, &Target::Corefile(corefile), None, &forward).await?;
+            change(server, &Target::Corefile(corefile), &no_more).await?;
         }
     }
-    change(server, &target, Some(&forward), &forward).await
+    change(server, &target, &forward).await
 }
 
 /// Takes out of every place what says where the set's names are forwarded to; returns the places that have changed.
@@ -95,10 +96,10 @@ pub(crate) async fn withdraw(
     targets.extend(corefiles(server).await?.into_iter().map(Target::Corefile));
     targets.extend([Target::OpenShift(openshift()), Target::StubDomains(config_map(SYSTEM, "kube-dns"))]);
     // Of stub domains the names alone tell which are ours.
-    let forward = Forward { zones: zones.to_vec(), server: IpAddr::from([0, 0, 0, 0]) };
+    let no_more = Forward { zones: zones.to_vec(), server: None };
     let mut changed = Vec::new();
     for target in targets {
-        let outcome = change(server, &target, None, &forward).await?;
+        let outcome = change(server, &target, &no_more).await?;
         if outcome.is_changed {
             changed.push(outcome.place);
         }
@@ -150,13 +151,8 @@ async fn corefiles(server: &Server) -> Result<Vec<ObjectRef>, DeployError> {
     Ok(found)
 }
 
-/// Writes, or with `None` removes, our part of an object.
-async fn change(
-    server: &Server,
-    target: &Target,
-    forward: Option<&Forward>,
-    names: &Forward,
-) -> Result<Forwarded, DeployError> {
+/// Writes our part of an object, or removes it where nothing is forwarded.
+async fn change(server: &Server, target: &Target, forward: &Forward) -> Result<Forwarded, DeployError> {
     let (Target::Custom(place)
     | Target::Corefile(place)
     | Target::OpenShift(place)
@@ -164,13 +160,11 @@ async fn change(
     let mut is_reloaded = true;
     for _ in 0..ATTEMPTS {
         let Some(found) = server.find(place).await? else {
-            let is_made = match (target, forward) {
-                (Target::Custom(place), Some(forward)) => {
-                    server.create(&custom_map(place, forward)).await?;
-                    true
-                }
-                _ => false,
-            };
+            let made = forward.blocks(53).filter(|_| matches!(target, Target::Custom(_)));
+            let is_made = made.is_some();
+            if let Some(blocks) = made {
+                server.create(&custom_map(place, &blocks)).await?;
+            }
             return Ok(Forwarded { place: place.clone(), is_changed: is_made, is_reloaded });
         };
         let wanted = match target {
@@ -178,21 +172,20 @@ async fn change(
             Target::Corefile(_) => {
                 let corefile = found["data"]["Corefile"].as_str().unwrap_or_default();
                 is_reloaded = corefile.lines().any(|line| line.split_whitespace().next() == Some("reload"));
-                let wanted = with_section(corefile, forward).map_err(|error| {
-                    by_hand(forward.unwrap_or(names), format!("{place} was left as it is: {error}"))
-                })?;
+                let wanted = with_section(corefile, forward)
+                    .map_err(|error| by_hand(forward, format!("{place} was left as it is: {error}")))?;
                 let mut object = found.clone();
                 object["data"]["Corefile"] = json!(wanted);
                 object
             }
             Target::OpenShift(_) => servers(&found, forward),
-            Target::StubDomains(_) => stub_domains(&found, forward, names),
+            Target::StubDomains(_) => stub_domains(&found, forward),
         };
         if wanted == found {
             return Ok(Forwarded { place: place.clone(), is_changed: false, is_reloaded });
         }
         let is_empty = wanted["data"].as_object().is_none_or(serde_json::Map::is_empty);
-        if forward.is_none() && is_empty && found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE {
+        if forward.server.is_none() && is_empty && found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE {
             server.delete(place).await?;
             return Ok(Forwarded { place: place.clone(), is_changed: true, is_reloaded });
         }
@@ -207,22 +200,26 @@ async fn change(
 }
 
 fn by_hand(forward: &Forward, what: String) -> DeployError {
-    DeployError::refused(what, format!("let the cluster's DNS have:\n{}", forward.blocks(53)))
+    let next = match forward.blocks(53) {
+        Some(blocks) => format!("let the cluster's DNS have:\n{blocks}"),
+        None => format!("take out of it what forwards {}", forward.zones.join(", ")),
+    };
+    DeployError::refused(what, next)
 }
 
 /// Returns a ConfigMap for further servers where there is none: it goes with ours.
-fn custom_map(place: &ObjectRef, forward: &Forward) -> Value {
+fn custom_map(place: &ObjectRef, blocks: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": place.name, "namespace": place.namespace, "labels": {MANAGED_BY_LABEL: TRIESTE}},
-        "data": {CUSTOM_KEY: forward.blocks(53)},
+        "data": {CUSTOM_KEY: blocks},
     })
 }
 
-fn custom(found: &Value, forward: Option<&Forward>) -> Value {
+fn custom(found: &Value, forward: &Forward) -> Value {
     let mut object = found.clone();
-    match forward {
-        Some(forward) => object["data"][CUSTOM_KEY] = json!(forward.blocks(53)),
+    match forward.blocks(53) {
+        Some(blocks) => object["data"][CUSTOM_KEY] = json!(blocks),
         None => {
             if let Some(data) = object["data"].as_object_mut() {
                 data.remove(CUSTOM_KEY);
@@ -233,51 +230,52 @@ fn custom(found: &Value, forward: Option<&Forward>) -> Value {
 }
 
 /// Returns OpenShift's object with a server of ours for each zone, after those of others, or without any.
-fn servers(found: &Value, forward: Option<&Forward>) -> Value {
+fn servers(found: &Value, forward: &Forward) -> Value {
     let mut object = found.clone();
+    let is_ours = |server: &Value| server["name"] == OPENSHIFT_NAME;
     let all = found["spec"]["servers"].as_array().cloned().unwrap_or_default();
-    let mut kept: Vec<Value> =
-        all.iter().filter(|server| server["name"] != OPENSHIFT_NAME).cloned().collect();
-    let ours: Vec<&Value> = all.iter().filter(|server| server["name"] == OPENSHIFT_NAME).collect();
-    if let Some(forward) = forward {
-        let upstreams = json!([forward.server.to_string()]);
-        let is_same = |(server, zone): (&&Value, &String)| {
-            server["zones"] == json!([zone]) && server["forwardPlugin"]["upstreams"] == upstreams
-        };
-        if ours.len() == forward.zones.len() && ours.iter().zip(&forward.zones).all(is_same) {
-            return object;
+    let (ours, mut kept): (Vec<Value>, Vec<Value>) = all.into_iter().partition(is_ours);
+    let is_same = |(server, zone): (&Value, &String), upstreams: &Value| {
+        server["zones"] == json!([zone]) && server["forwardPlugin"]["upstreams"] == *upstreams
+    };
+    match forward.server.map(|server| json!([server.to_string()])) {
+        Some(upstreams) => {
+            let is_whole = ours.len() == forward.zones.len();
+            if is_whole && ours.iter().zip(&forward.zones).all(|pair| is_same(pair, &upstreams)) {
+                return object;
+            }
+            kept.extend(forward.zones.iter().map(|zone| {
+                json!({"name": OPENSHIFT_NAME, "zones": [zone], "forwardPlugin": {"upstreams": upstreams}})
+            }));
         }
-        kept.extend(forward.zones.iter().map(|zone| {
-            json!({"name": OPENSHIFT_NAME, "zones": [zone], "forwardPlugin": {"upstreams": upstreams}})
-        }));
-    } else if ours.is_empty() {
-        return object;
+        None if ours.is_empty() => return object,
+        None => {}
     }
     object["spec"]["servers"] = json!(kept);
     object
 }
 
 /// Returns kube-dns's object with these stub domains or without them, which are a JSON text. One that is none is left alone.
-fn stub_domains(found: &Value, forward: Option<&Forward>, names: &Forward) -> Value {
+fn stub_domains(found: &Value, forward: &Forward) -> Value {
     let mut object = found.clone();
     let text = found["data"]["stubDomains"].as_str().unwrap_or("{}");
-    let Ok(Value::Object(mut domains)) = serde_json::from_str::<Value>(text) else { return object };
-    for zone in &names.zones {
-        match forward {
-            Some(forward) => drop(domains.insert(zone.clone(), json!([forward.server.to_string()]))),
+    let Ok(Value::Object(before)) = serde_json::from_str::<Value>(text) else { return object };
+    let mut domains = before.clone();
+    for zone in &forward.zones {
+        match forward.server {
+            Some(server) => drop(domains.insert(zone.clone(), json!([server.to_string()]))),
             None => drop(domains.remove(zone)),
         }
     }
-    let is_same =
-        serde_json::from_str::<Value>(text).is_ok_and(|before| before == Value::Object(domains.clone()));
-    if !is_same {
-        if domains.is_empty() {
-            if let Some(data) = object["data"].as_object_mut() {
-                data.remove("stubDomains");
-            }
-        } else {
-            object["data"]["stubDomains"] = json!(Value::Object(domains).to_string());
+    if domains == before {
+        return object;
+    }
+    if domains.is_empty() {
+        if let Some(data) = object["data"].as_object_mut() {
+            data.remove("stubDomains");
         }
+    } else {
+        object["data"]["stubDomains"] = json!(Value::Object(domains).to_string());
     }
     object
 }

@@ -66,18 +66,19 @@ pub(crate) async fn leave(
     steps.begin("Leaving service discovery");
     forward_no_more(server, namespace, steps).await?;
     if let Some(source) = live.as_ref().or(made.as_ref()) {
-        let ended = made.as_ref().filter(|made| has_ended(made));
-        if ended.is_some() {
-            remove(server, &cleaner).await?;
-        }
-        if made.is_none() || ended.is_some() {
+        // One that has ended does nothing any more, well or not.
+        let running = made.as_ref().filter(|made| !has_ended(made));
+        if running.is_none() {
+            if made.is_some() {
+                remove(server, &cleaner).await?;
+            }
             server.create(&cleaner_of(source, &cleaner)).await?;
         }
         if live.is_some() {
             remove(server, &agent).await?;
         }
         gone(server, namespace, patience).await?;
-        if made.as_ref().is_none_or(|made| made["spec"]["suspend"] == true || has_ended(made)) {
+        if running.is_none_or(|job| job["spec"]["suspend"] == true) {
             server.merge(&cleaner, &json!({"spec": {"suspend": false}})).await?;
         }
         if let Some(reason) = withdrawn(server, &cleaner, patience.clamp(POLL, WITHDRAWN)).await? {

@@ -14,21 +14,22 @@ const FIRST_LINE: &str = "#lighthouse-start AUTO-GENERATED SECTION. DO NOT EDIT"
 /// The port of DNS.
 const PORT: u16 = 53;
 
-/// Names that are forwarded to a server.
+/// Names, and to which server they are forwarded; `None` where they are no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Forward {
     pub(super) zones: Vec<String>,
-    pub(super) server: IpAddr,
+    pub(super) server: Option<IpAddr>,
 }
 
 impl Forward {
-    /// Returns the server blocks that say so, for a DNS server that answers at this port.
-    pub(super) fn blocks(&self, port: u16) -> String {
+    /// Returns the server blocks that say so, for a DNS server that answers at this port; `None` if there are to be none.
+    pub(super) fn blocks(&self, port: u16) -> Option<String> {
+        let server = self.server?;
         let mut text = String::new();
         for zone in &self.zones {
-            let _ = writeln!(text, "{zone}:{port} {{\n    forward . {}\n}}", self.server);
+            let _ = writeln!(text, "{zone}:{port} {{\n    forward . {server}\n}}");
         }
-        text
+        Some(text)
     }
 }
 
@@ -43,21 +44,21 @@ pub(super) enum CorefileError {
     Taken(String),
 }
 
-/// Returns a Corefile with the section, if that is to be there: in the place of the one that it has, or in front.
+/// Returns a Corefile with the section, in the place of the one that it has or in front; or without, where nothing is forwarded.
 ///
 /// # Errors
 /// [`CorefileError`]; a DNS server would not start with what came out.
-pub(super) fn with_section(corefile: &str, forward: Option<&Forward>) -> Result<String, CorefileError> {
+pub(super) fn with_section(corefile: &str, forward: &Forward) -> Result<String, CorefileError> {
     let (before, after) = split(corefile)?;
-    let Some(forward) = forward else { return Ok(format!("{before}{after}")) };
     let servers: Vec<(String, u16)> = [before, after].into_iter().flat_map(servers).collect();
     let port = servers.iter().find(|(zone, _)| zone.is_empty()).map_or(PORT, |(_, port)| *port);
+    let Some(blocks) = forward.blocks(port) else { return Ok(format!("{before}{after}")) };
     for zone in &forward.zones {
         if servers.contains(&(zone.clone(), port)) {
             return Err(CorefileError::Taken(zone.clone()));
         }
     }
-    Ok(format!("{before}{FIRST_LINE}\n{}{END}\n{after}", forward.blocks(port)))
+    Ok(format!("{before}{FIRST_LINE}\n{blocks}{END}\n{after}"))
 }
 
 /// Returns `true` if a Corefile takes further servers from files in a folder: what is written into itself may be undone by
@@ -130,20 +131,22 @@ mod tests {
     /// As upstream's operator has it.
     const SECTION: &str = "#lighthouse-start AUTO-GENERATED SECTION. DO NOT EDIT\nclusterset.local:53 {\n    forward . 10.96.0.77\n}\n#lighthouse-end\n";
 
+    const NO_MORE: Forward = Forward { zones: Vec::new(), server: None };
+
     fn forward(zones: &[&str], server: &str) -> Forward {
         let zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
-        Forward { zones, server: server.parse().unwrap() }
+        Forward { zones, server: Some(server.parse().unwrap()) }
     }
 
     #[test]
     fn the_section_is_upstreams_and_goes_without_a_trace() {
         let ours = forward(&["clusterset.local"], "10.96.0.77");
         for corefile in [COREFILE, "", "# mine\n.:53 {\n}", "\n\n.:53 {\n}\nexample.org {\n}\n\n"] {
-            let with = with_section(corefile, Some(&ours)).unwrap();
+            let with = with_section(corefile, &ours).unwrap();
             assert_eq!(with, format!("{SECTION}{corefile}"));
-            assert_eq!(with_section(&with, Some(&ours)).unwrap(), with);
-            assert_eq!(with_section(&with, None).unwrap(), corefile);
-            assert_eq!(with_section(corefile, None).unwrap(), corefile);
+            assert_eq!(with_section(&with, &ours).unwrap(), with);
+            assert_eq!(with_section(&with, &NO_MORE).unwrap(), corefile);
+            assert_eq!(with_section(corefile, &NO_MORE).unwrap(), corefile);
         }
     }
 
@@ -152,14 +155,14 @@ mod tests {
         let earlier =
             format!("# before\n{COREFILE}    {SECTION}example.org:53 {{\n    forward . 192.0.2.1\n}}\n");
         let ours = forward(&["clusterset.local", "set.example"], "fd00::5");
-        let with = with_section(&earlier, Some(&ours)).unwrap();
+        let with = with_section(&earlier, &ours).unwrap();
         let section = "#lighthouse-start AUTO-GENERATED SECTION. DO NOT EDIT\nclusterset.local:53 {\n    forward . fd00::5\n}\nset.example:53 {\n    forward . fd00::5\n}\n#lighthouse-end\n";
         assert_eq!(
             with,
             format!("# before\n{COREFILE}{section}example.org:53 {{\n    forward . 192.0.2.1\n}}\n")
         );
         assert_eq!(
-            with_section(&with, None).unwrap(),
+            with_section(&with, &NO_MORE).unwrap(),
             format!("# before\n{COREFILE}example.org:53 {{\n    forward . 192.0.2.1\n}}\n")
         );
     }
@@ -170,7 +173,7 @@ mod tests {
         for (head, port) in
             [(".:1053 {", 1053), (". {", 53), ("dns://.:5353 {", 5353), ("a.b:99, .:54 {", 54), (".:55{", 55)]
         {
-            let with = with_section(&format!("{head}\n    cache {{\n    }}\n}}\n"), Some(&ours)).unwrap();
+            let with = with_section(&format!("{head}\n    cache {{\n    }}\n}}\n"), &ours).unwrap();
             assert!(with.contains(&format!("\nclusterset.local:{port} {{\n")), "{head}: {with}");
         }
     }
@@ -185,7 +188,7 @@ mod tests {
             "a.example:53,clusterset.local:53 {",
             "dns://clusterset.local:53 {",
         ] {
-            let outcome = with_section(&format!("{COREFILE}{head}\n}}\n"), Some(&ours));
+            let outcome = with_section(&format!("{COREFILE}{head}\n}}\n"), &ours);
             assert_eq!(outcome, Err(CorefileError::Taken("clusterset.local".to_owned())), "{head}");
         }
         for text in [
@@ -195,7 +198,7 @@ mod tests {
             "b.example {\n    rewrite name clusterset.local {\n    }\n}\n",
             "(clusterset.local) {\n}\n",
         ] {
-            assert!(with_section(&format!("{COREFILE}{text}"), Some(&ours)).is_ok(), "{text}");
+            assert!(with_section(&format!("{COREFILE}{text}"), &ours).is_ok(), "{text}");
         }
     }
 
@@ -209,11 +212,11 @@ mod tests {
             format!("{start}{start}{end}"),
             format!("{SECTION}{SECTION}"),
         ] {
-            assert_eq!(with_section(&text, Some(&ours)), Err(CorefileError::Unpaired), "{text}");
-            assert_eq!(with_section(&text, None), Err(CorefileError::Unpaired), "{text}");
+            assert_eq!(with_section(&text, &ours), Err(CorefileError::Unpaired), "{text}");
+            assert_eq!(with_section(&text, &NO_MORE), Err(CorefileError::Unpaired), "{text}");
         }
         let mention = "# the #lighthouse-start line is ours\n#lighthouse-starter\n";
-        assert_eq!(with_section(mention, None).unwrap(), mention);
+        assert_eq!(with_section(mention, &NO_MORE).unwrap(), mention);
     }
 
     #[test]

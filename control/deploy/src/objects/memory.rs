@@ -21,8 +21,8 @@ impl MemoryLimit {
     pub const GATEWAY: Self = Self::mebibytes(1024);
     /// Ours, for route agents: objects of other members 64 MiB, Nodes, Services and EndpointSlices of the cluster.
     pub const ROUTE_AGENT: Self = Self::mebibytes(512);
-    /// Ours, for the service discovery agent and DNS server: 40 MiB with 5,000 services (docs/operations/dns.md), and room for
-    /// what other members may export.
+    /// Ours, for the service discovery agent and DNS server: the server alone has 24 MiB under load (docs/performance.md), and
+    /// there is room for what other members may export.
     pub(crate) const DISCOVERY: Self = Self::mebibytes(512);
     /// Ours, for work before and after a program.
     pub(crate) const BESIDE: Self = Self::mebibytes(128);
