@@ -21,6 +21,7 @@ use crate::object_ref::ObjectRef;
 use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
 use crate::server::Server;
 use corefile::{Forward, imports_servers, with_section};
+pub use corefile::{ServerBlock, server_blocks};
 
 const SYSTEM: &str = "kube-system";
 /// The key of our servers in a ConfigMap of further ones, and the name of our entries in OpenShift's, as upstream's.

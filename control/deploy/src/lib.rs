@@ -27,6 +27,7 @@ mod services;
 pub mod uninstall;
 
 pub use apply::{Tally, apply_all};
+pub use cluster_dns::{ServerBlock, server_blocks};
 pub use connect::{BrokerLogin, connect};
 pub use error::DeployError;
 pub use object_ref::ObjectRef;

@@ -64,8 +64,9 @@ pub(super) fn with_section(corefile: &str, forward: &Forward) -> Result<String, 
 /// Returns `true` if a Corefile takes further servers from files in a folder: what is written into itself may be undone by
 /// whoever provides it.
 pub(super) fn imports_servers(corefile: &str) -> bool {
-    outermost(corefile)
-        .any(|words| matches!(words.as_slice(), ["import", pattern, ..] if pattern.ends_with("/*.server")))
+    lines(corefile).any(|(depth, words)| {
+        depth == 0 && matches!(words.as_slice(), ["import", pattern, ..] if pattern.ends_with("/*.server"))
+    })
 }
 
 /// Returns what is before and after the section; without one, nothing and everything.
@@ -94,11 +95,49 @@ fn split(corefile: &str) -> Result<(&str, &str), CorefileError> {
     }
 }
 
-/// Returns the zones of all server blocks, without the last dot, each with its port.
+/// Returns the zones of all server blocks, each with its port.
 fn servers(corefile: &str) -> impl Iterator<Item = (String, u16)> {
-    let keys = outermost(corefile).filter(|words| words.last().is_some_and(|word| word.ends_with('{')));
-    let keys = keys.flatten().filter(|word| *word != "{" && *word != "import");
-    keys.flat_map(|word| word.trim_end_matches('{').split(',')).filter(|key| !key.is_empty()).map(|key| {
+    server_blocks(corefile).into_iter().flat_map(|block| block.servers)
+}
+
+/// A server block of a Corefile.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerBlock<'a> {
+    /// Its zones, in lower case and without the last dot, each with its port.
+    pub servers: Vec<(String, u16)>,
+    /// The words of the lines in it, without what is in blocks of their own.
+    pub lines: Vec<Vec<&'a str>>,
+}
+
+/// Returns the server blocks of a Corefile. What cannot be read says nothing.
+pub fn server_blocks(corefile: &str) -> Vec<ServerBlock<'_>> {
+    let (mut blocks, mut keys): (Vec<ServerBlock<'_>>, Vec<&str>) = (Vec::new(), Vec::new());
+    for (depth, words) in lines(corefile) {
+        match depth {
+            0 if words[0] == "import" => {}
+            0 => {
+                // Keys may stand on several lines; the last one has the brace.
+                let is_opened = words.last().is_some_and(|word| word.ends_with('{'));
+                keys.extend(words);
+                if is_opened {
+                    let servers = keys.drain(..).flat_map(servers_of).collect();
+                    blocks.push(ServerBlock { servers, lines: Vec::new() });
+                }
+            }
+            1 if words != ["}"] => {
+                if let Some(block) = blocks.last_mut() {
+                    block.lines.push(words);
+                }
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+/// Returns the zones and ports in a word in front of a block.
+fn servers_of(word: &str) -> impl Iterator<Item = (String, u16)> {
+    word.trim_end_matches('{').split(',').filter(|key| !key.is_empty()).map(|key| {
         let key = key.split_once("://").map_or(key, |(_, key)| key);
         let port = key.rsplit_once(':').and_then(|(zone, port)| Some((zone, port.parse().ok()?)));
         let (zone, port) = port.unwrap_or((key, PORT));
@@ -106,19 +145,19 @@ fn servers(corefile: &str) -> impl Iterator<Item = (String, u16)> {
     })
 }
 
-/// Returns the words of the lines that are in no block, without comments; that which opens a block has a brace at its end.
-fn outermost(corefile: &str) -> impl Iterator<Item = Vec<&str>> {
+/// Returns the words of each line that has any, without comments, and in how many blocks it is.
+fn lines(corefile: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     let mut depth = 0_usize;
     corefile.lines().filter_map(move |line| {
         let words: Vec<&str> = line.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
-        let is_outermost = depth == 0;
+        let outer = depth;
         // A brace opens a block at the end of its line, and closes one alone; others belong to words, such as {$NAME}.
         match words.as_slice() {
             ["}"] => depth = depth.saturating_sub(1),
             [.., last] if last.ends_with('{') => depth += 1,
             _ => {}
         }
-        (is_outermost && !words.is_empty()).then_some(words)
+        (!words.is_empty()).then_some((outer, words))
     })
 }
 
@@ -187,6 +226,7 @@ mod tests {
             "a.example clusterset.local {",
             "a.example:53,clusterset.local:53 {",
             "dns://clusterset.local:53 {",
+            "a.example,\nclusterset.local {",
         ] {
             let outcome = with_section(&format!("{COREFILE}{head}\n}}\n"), &ours);
             assert_eq!(outcome, Err(CorefileError::Taken("clusterset.local".to_owned())), "{head}");

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value;
+use trieste_deploy::server_blocks;
 
 use crate::api::text;
 
@@ -46,24 +47,14 @@ pub(super) fn forwards(config_maps: &[Value], openshift: Option<&Value>) -> Opti
     is_known.then_some(found)
 }
 
-/// Reads the blocks of a Corefile. A snippet, and what cannot be read, says nothing.
+/// Reads the blocks of a Corefile.
 fn of_corefile(corefile: &str, found: &mut Forwards) {
-    let (mut depth, mut zones): (usize, Vec<&str>) = (0, Vec::new());
-    for line in corefile.lines() {
-        let line = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if depth == 0 {
-            zones.extend(words.iter().filter(|word| **word != "{").map(|word| word.trim_end_matches(',')));
-        } else if depth == 1 && words.len() >= 3 && words[0] == "forward" {
+    for block in server_blocks(corefile) {
+        let forwards = block.lines.iter().filter(|words| words.len() >= 3 && words[0] == "forward");
+        for words in forwards {
             let servers = words[2..].iter().copied().take_while(|word| *word != "{");
-            for zone in &zones {
+            for (zone, _) in &block.servers {
                 add(found, zone, servers.clone());
-            }
-        }
-        for brace in line.chars().filter(|c| matches!(c, '{' | '}')) {
-            depth = if brace == '{' { depth + 1 } else { depth.saturating_sub(1) };
-            if depth == 0 {
-                zones.clear();
             }
         }
     }
@@ -77,10 +68,9 @@ fn of_stub_domains(document: &str, found: &mut Forwards) {
     }
 }
 
-/// Adds servers of a zone, both with ports or without.
+/// Adds servers of a zone, with ports or without.
 fn add<'a>(found: &mut Forwards, zone: &str, servers: impl Iterator<Item = &'a str>) {
-    let zone = zone.strip_prefix("dns://").unwrap_or(zone);
-    let zone = zone.split(':').next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    let zone = zone.trim_end_matches('.').to_ascii_lowercase();
     let addresses = servers.filter_map(|server| {
         let server = server.strip_prefix("dns://").unwrap_or(server);
         let server = server.parse::<trieste_discovery::ask::ServerAddress>().ok()?;
