@@ -15,8 +15,7 @@ const OPERATOR_GROUP: &str = "/apis/submariner.io/v1alpha1";
 /// The components that a version is shown of, in upstream's order.
 const DAEMON_SETS: [&str; 4] =
     [names::GATEWAY, names::ROUTE_AGENT, names::GLOBALNET, "submariner-metrics-proxy"];
-const DEPLOYMENTS: [&str; 3] =
-    ["submariner-operator", "submariner-lighthouse-agent", "submariner-lighthouse-coredns"];
+const DEPLOYMENTS: [&str; 3] = ["submariner-operator", names::DISCOVERY_AGENT, names::DISCOVERY_DNS];
 
 /// A workload of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
-use crate::objects::{MemberOptions, service_export, service_import};
+use crate::objects::{service_export, service_import, zones};
 use crate::pods::pods;
 use crate::server::{POLL, Server};
 
@@ -162,8 +162,7 @@ async fn forward_no_more(server: &Server, namespace: &str, steps: &mut dyn Steps
     let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     let settings = server.find(&place).await?.unwrap_or_default();
     let domains = settings["spec"]["customDomains"].as_array().into_iter().flatten();
-    let domains = domains.filter_map(|domain| domain.as_str().map(str::to_owned)).collect();
-    let zones = MemberOptions::zones_with(domains);
+    let zones = zones(domains.filter_map(Value::as_str));
     let custom = &settings["spec"]["coreDNSCustomConfig"];
     let custom = custom["namespace"].as_str().zip(custom["configMapName"].as_str());
     match cluster_dns::withdraw(server, &zones, custom).await {
@@ -255,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::objects;
+    use crate::objects::MemberOptions;
     use crate::objects::names::GATEWAY;
     use crate::server::fake::Fake;
 

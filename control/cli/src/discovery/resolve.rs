@@ -13,8 +13,6 @@ use super::{Discovery, Lists, Name};
 use crate::api::Api;
 use crate::contexts::KubeArgs;
 
-/// The zone of the Multi-Cluster Services API.
-const ZONE: &str = "clusterset.local";
 /// Between the names of services and the zone.
 const SVC: &str = ".svc.";
 
@@ -101,15 +99,13 @@ async fn from_lists(
 fn zones(submariners: &[Object]) -> Vec<String> {
     let custom =
         submariners.iter().filter_map(|object| object.body.get("spec")?.get("customDomains")?.as_array());
-    let custom = custom.flatten().filter_map(|zone| Some(zone.as_str()?.trim_end_matches('.').to_owned()));
-    [ZONE.to_owned()].into_iter().chain(custom).collect()
+    trieste_deploy::objects::zones(custom.flatten().filter_map(serde_json::Value::as_str))
 }
 
 /// Returns the service that a name is about.
 fn service(name: &str, zones: &[String]) -> anyhow::Result<Name> {
     let lower = name.to_ascii_lowercase();
-    let below =
-        zones.iter().find_map(|zone| lower.strip_suffix(&format!("{SVC}{}", zone.to_ascii_lowercase())));
+    let below = zones.iter().find_map(|zone| lower.strip_suffix(&format!("{SVC}{zone}")));
     let Some(below) = below else {
         bail!(
             "{name} is no name of the set: names are SERVICE.NAMESPACE.svc.ZONE, with zone {}, and may have a cluster's \
@@ -242,7 +238,7 @@ mod tests {
     use crate::discovery::tests::{gateway, import, object, objects, slice};
 
     fn resolved(objects: Objects, name: &str, families: &[Family]) -> Result<Resolved, String> {
-        let zones = vec![ZONE.to_owned(), "set.example".to_owned()];
+        let zones = vec![trieste_deploy::objects::SET_DOMAIN.to_owned(), "set.example".to_owned()];
         let service = service(name, &zones).map_err(|error| error.to_string())?;
         let found = from_objects(name, &service, families, &Discovery::new(objects), &zones);
         found.map_err(|error| format!("{error:#}"))

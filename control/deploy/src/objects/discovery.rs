@@ -5,10 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::names::{
-    BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL,
+use super::names::{BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS};
+use super::pod::{
+    Volume, add_pull_secrets, field, node_selector, path, pod_labels, proxy_variables, unprivileged, variable,
 };
-use super::pod::{Volume, field, node_selector, path, proxy_variables, unprivileged, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
 
 /// Where a DNS server answers: a port that needs no right. The Service's is 53.
@@ -136,19 +136,12 @@ struct Pods<'a> {
 impl Pods<'_> {
     fn manifest(self) -> Manifest {
         let (name, namespace) = (self.name, self.options.namespace.clone());
-        let labels = json!({
-            "app": name,
-            "component": name,
-            PART_OF_LABEL: TRIESTE,
-            MANAGED_BY_LABEL: TRIESTE,
-            VERSION_LABEL: env!("CARGO_PKG_VERSION"),
-        });
         let spec = json!({
             "replicas": self.replicas,
             "selector": {"matchLabels": {"app": name}},
             // A new pod is ready before an old one goes.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "template": {"metadata": {"labels": labels}, "spec": self.pod_spec()},
+            "template": {"metadata": {"labels": pod_labels(name, name)}, "spec": self.pod_spec()},
         });
         Manifest::make("apps/v1", "Deployment", &namespace, name)
             .labelled("app", name)
@@ -178,10 +171,7 @@ impl Pods<'_> {
         if !options.tolerations.is_empty() {
             spec["tolerations"] = json!(options.tolerations);
         }
-        if !options.pull_secrets.is_empty() {
-            spec["imagePullSecrets"] =
-                options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
-        }
+        add_pull_secrets(&mut spec, options);
         spec
     }
 }

@@ -15,8 +15,8 @@ const NAT_DISCOVERY_PORT: u16 = 4490;
 /// Where gateways serve metrics and what a kubelet asks (env-metrics §1).
 const METRICS_PORT: u16 = 32780;
 
-/// The domain that every set has.
-const SET_DOMAIN: &str = "clusterset.local";
+/// The domain that every set has, of the Multi-Cluster Services API.
+pub const SET_DOMAIN: &str = "clusterset.local";
 
 /// What can be chosen about a member.
 #[derive(Debug, Clone)]
@@ -208,19 +208,7 @@ impl MemberOptions {
 
     /// Returns the domains of the set's names.
     pub fn zones(&self) -> Vec<String> {
-        Self::zones_with(self.custom_domains.clone())
-    }
-
-    /// Returns the domains of a set that has these beside its own.
-    pub(crate) fn zones_with(custom_domains: Vec<String>) -> Vec<String> {
-        let mut zones: Vec<String> = Vec::new();
-        for zone in std::iter::once(SET_DOMAIN.to_owned()).chain(custom_domains) {
-            let zone = zone.trim_matches('.').to_ascii_lowercase();
-            if !zone.is_empty() && !zones.contains(&zone) {
-                zones.push(zone);
-            }
-        }
-        zones
+        zones(&self.custom_domains)
     }
 
     /// Returns `true` if the cluster takes part in service discovery.
@@ -267,6 +255,18 @@ impl Default for HealthCheck {
     fn default() -> Self {
         Self { enabled: true, interval_seconds: 1, max_packet_loss: 5 }
     }
+}
+
+/// Returns the domains of a set that has these beside its own: in lower case, without the last dot, each once.
+pub fn zones(custom_domains: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    let mut zones = vec![SET_DOMAIN.to_owned()];
+    for domain in custom_domains {
+        let zone = domain.as_ref().trim_matches('.').to_ascii_lowercase();
+        if !zone.is_empty() && !zones.contains(&zone) {
+            zones.push(zone);
+        }
+    }
+    zones
 }
 
 /// A list as the programs' variables have it.

@@ -85,14 +85,7 @@ impl Volume {
 impl Daemon<'_> {
     pub(super) fn manifest(self) -> Manifest {
         let options = self.options;
-        let pod_labels = json!({
-            "app": self.name,
-            "component": self.component,
-            PART_OF_LABEL: TRIESTE,
-            MANAGED_BY_LABEL: TRIESTE,
-            VERSION_LABEL: env!("CARGO_PKG_VERSION"),
-        });
-        let mut pod_metadata = json!({"labels": pod_labels});
+        let mut pod_metadata = json!({"labels": pod_labels(self.name, self.component)});
         for (key, value) in &self.annotations {
             pod_metadata["annotations"][*key] = json!(value);
         }
@@ -139,29 +132,40 @@ impl Daemon<'_> {
         if !self.init_containers.is_empty() {
             spec["initContainers"] = json!(self.init_containers);
         }
-        if !options.pull_secrets.is_empty() {
-            spec["imagePullSecrets"] =
-                options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
-        }
+        add_pull_secrets(&mut spec, options);
         spec
+    }
+}
+
+/// Returns the labels of a pod.
+pub(super) fn pod_labels(name: &str, component: &str) -> Value {
+    json!({
+        "app": name,
+        "component": component,
+        PART_OF_LABEL: TRIESTE,
+        MANAGED_BY_LABEL: TRIESTE,
+        VERSION_LABEL: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Adds to a pod's specification by which Secrets its image is pulled.
+pub(super) fn add_pull_secrets(spec: &mut Value, options: &MemberOptions) {
+    if !options.pull_secrets.is_empty() {
+        spec["imagePullSecrets"] = options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
     }
 }
 
 /// A container without any right, for work before the program starts.
 pub(super) fn init_container(options: &MemberOptions, name: &str, program: &str, env: &[Value]) -> Value {
     let mut container = json!({"name": name, "command": [path(program)], "env": env});
-    dress(&mut container, options, bare_security());
+    dress(&mut container, options, root_security());
     container["resources"] = MemoryLimit::BESIDE.resources("10m", "16Mi");
     container
 }
 
 /// Adds what all containers have to one that needs no right, and not to be root.
 pub(super) fn unprivileged(container: &mut Value, options: &MemberOptions) {
-    let mut security = bare_security();
-    if let Some(security) = security.as_object_mut() {
-        security.remove("runAsUser");
-    }
-    dress(container, options, security);
+    dress(container, options, bare_security());
 }
 
 fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
@@ -174,8 +178,15 @@ fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
 
 /// Devices, routes and rules need NET_ADMIN; pings, marks and binding to devices need NET_RAW. Nothing needs more.
 fn program_security() -> Value {
-    let mut security = bare_security();
+    let mut security = root_security();
     security["capabilities"]["add"] = json!(["NET_ADMIN", "NET_RAW"]);
+    security
+}
+
+/// Returns root without any right: capabilities of other users are not handed on to containers.
+fn root_security() -> Value {
+    let mut security = bare_security();
+    security["runAsUser"] = json!(0);
     security
 }
 
@@ -184,7 +195,6 @@ fn bare_security() -> Value {
         "privileged": false,
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
-        "runAsUser": 0,
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     })

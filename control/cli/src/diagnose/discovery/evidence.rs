@@ -9,14 +9,14 @@ use crate::api::{Api, text, texts};
 use crate::discovery::{Discovery, Lists, Name};
 use crate::installation::workload_of;
 use trieste_control::api::Kind;
-use trieste_deploy::objects::names;
+use trieste_deploy::objects::{self, names};
 
 /// The agent's Deployment and container.
 pub(super) const AGENT: &str = names::DISCOVERY_AGENT;
 /// The DNS server's Deployment and Service.
 pub(super) const DNS: &str = names::DISCOVERY_DNS;
 /// The zone of the Multi-Cluster Services API.
-pub(super) const ZONE: &str = "clusterset.local";
+pub(super) const ZONE: &str = objects::SET_DOMAIN;
 
 /// See the module.
 pub(super) struct Evidence {
@@ -116,10 +116,7 @@ fn cluster_ips(service: &Value) -> Vec<IpAddr> {
 /// Returns the zone of the API, and those of the set.
 fn zones(submariners: &[Value]) -> Vec<String> {
     let custom = submariners.iter().flat_map(|object| texts(object, "/spec/customDomains"));
-    let custom = custom.map(|zone| zone.trim_end_matches('.').to_ascii_lowercase());
-    let mut zones: Vec<String> = [ZONE.to_owned()].into_iter().chain(custom).collect();
-    zones.dedup();
-    zones
+    objects::zones(custom)
 }
 
 async fn read_forwards(api: &Api, submariners: &[Value]) -> anyhow::Result<Option<Forwards>> {
