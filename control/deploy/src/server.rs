@@ -31,6 +31,10 @@ const PAGE: usize = 500;
 /// Most objects of a list that we read: what is looked for is among far fewer.
 const MOST: usize = 20_000;
 
+/// The versions of the Multi-Cluster Services API whose kinds we know: a server may serve either, or both.
+pub(crate) const MULTI_CLUSTER_VERSIONS: [&str; 2] =
+    ["multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1"];
+
 /// What became of an applied object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
@@ -101,12 +105,40 @@ impl Server {
         namespace: Option<&str>,
         selector: &str,
     ) -> Result<Vec<Value>, DeployError> {
+        Ok(self.list_if_served(api_version, kind, namespace, selector).await?.unwrap_or_default())
+    }
+
+    /// Reads all objects of a kind in the first of these versions that the server serves; empty if it serves none.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub(crate) async fn list_served(
+        &self,
+        api_versions: &[&str],
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Value>, DeployError> {
+        for api_version in api_versions {
+            if let Some(found) = self.list_if_served(api_version, kind, namespace, "").await? {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    async fn list_if_served(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Option<Vec<Value>>, DeployError> {
         let path = collection(api_version, kind, namespace);
         let doing = format!("listing objects of kind {kind}");
         let (mut found, mut next) = (Vec::new(), String::new());
         loop {
             let page = format!("{path}?limit={PAGE}&{selector}&continue={next}");
-            let Some(mut list) = self.get(&page, &doing).await? else { return Ok(found) };
+            let Some(mut list) = self.get(&page, &doing).await? else { return Ok(None) };
             if let Value::Array(items) = list["items"].take() {
                 // Items of a list say neither version nor kind.
                 found.extend(items.into_iter().map(|mut item| {
@@ -117,7 +149,7 @@ impl Server {
             }
             next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() || found.len() >= MOST {
-                return Ok(found);
+                return Ok(Some(found));
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::objects::names::{
 };
 use crate::objects::{service_export, service_import, zones};
 use crate::pods::pods;
-use crate::server::{POLL, Server};
+use crate::server::{MULTI_CLUSTER_VERSIONS, POLL, Server};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
@@ -145,7 +145,7 @@ pub(crate) async fn left_of(server: &Server, definition: &ObjectRef) -> Result<V
     for ours in [service_export(), service_import()] {
         if ours.name() == definition.name {
             let kind = ours.as_value()["spec"]["names"]["kind"].as_str().unwrap_or_default();
-            let objects = server.list("multicluster.x-k8s.io/v1alpha1", kind, None, "").await?;
+            let objects = server.list_served(&MULTI_CLUSTER_VERSIONS, kind, None).await?;
             return Ok(objects
                 .iter()
                 .filter_map(ObjectRef::of)
@@ -308,6 +308,8 @@ mod tests {
         fake.put(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport",
             "metadata": {"namespace": "shop", "name": "web"}}));
         let server = fake.server();
+        assert_eq!(left_of(&server, &export).await.unwrap(), ["ServiceExport shop/web"]);
+        fake.serve_instead(MULTI_CLUSTER_VERSIONS[0], MULTI_CLUSTER_VERSIONS[1]);
         assert_eq!(left_of(&server, &export).await.unwrap(), ["ServiceExport shop/web"]);
         assert!(left_of(&server, &import).await.unwrap().is_empty());
         let other = ObjectRef { name: "gateways.submariner.io".to_owned(), ..export };

@@ -12,10 +12,10 @@ use trieste_control::api::{annotation, label};
 
 use crate::error::DeployError;
 use crate::object_ref;
-use crate::server::{FIELD_MANAGER, POLL, Server};
+use crate::server::{FIELD_MANAGER, MULTI_CLUSTER_VERSIONS, POLL, Server};
 
 const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
-const IMPORTS: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceImport");
+const IMPORT: &str = "ServiceImport";
 /// How often everything is read: others may be faster, but not for ever.
 const MOST_ROUNDS: u32 = 20;
 /// Most services whose names are listed.
@@ -135,7 +135,7 @@ async fn slices(broker: &Server, namespace: &str, cluster_id: &str) -> Result<Ve
 
 /// Returns the imports in which a cluster has a part.
 async fn imports(broker: &Server, namespace: &str, cluster_id: &str) -> Result<Vec<Value>, DeployError> {
-    let mut imports = broker.list(IMPORTS.0, IMPORTS.1, Some(namespace), "").await?;
+    let mut imports = broker.list_served(&MULTI_CLUSTER_VERSIONS, IMPORT, Some(namespace)).await?;
     imports.retain(|import| {
         let is_aggregate = !import["metadata"]["annotations"][label::SERVICE_NAME].is_null();
         is_aggregate && has_part(import, cluster_id)
@@ -146,6 +146,7 @@ async fn imports(broker: &Server, namespace: &str, cluster_id: &str) -> Result<V
 fn has_part(import: &Value, cluster_id: &str) -> bool {
     let annotations = &import["metadata"]["annotations"];
     PARTS.iter().any(|prefix| !annotations[format!("{prefix}{cluster_id}")].is_null())
+        || annotations[annotation::CLUSTERSET_IP_ALLOCATED_BY] == cluster_id
         || clusters(import).any(|cluster| cluster == cluster_id)
 }
 
@@ -163,7 +164,7 @@ fn clusters(import: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Takes a cluster's part out of an import: first out of the status, as what has no time in the annotations there counts as the
-/// oldest.
+/// oldest. An IP for all clusters that it has allocated stays, as clients use it; the others may take it upon themselves.
 async fn take_out(broker: &Server, mut import: Value, cluster_id: &str) -> Result<(), DeployError> {
     if clusters(&import).any(|cluster| cluster == cluster_id) {
         if let Some(list) = import["status"]["clusters"].as_array_mut() {
@@ -180,6 +181,10 @@ async fn take_out(broker: &Server, mut import: Value, cluster_id: &str) -> Resul
     }
     if let Some(annotations) = import["metadata"]["annotations"].as_object_mut() {
         PARTS.iter().for_each(|prefix| drop(annotations.remove(&format!("{prefix}{cluster_id}"))));
+        let has_allocated = |by: &Value| by == cluster_id;
+        if annotations.get(annotation::CLUSTERSET_IP_ALLOCATED_BY).is_some_and(has_allocated) {
+            annotations.remove(annotation::CLUSTERSET_IP_ALLOCATED_BY);
+        }
     }
     put(broker, "", &import).await.map(drop)
 }
@@ -232,7 +237,9 @@ mod tests {
     use crate::objects::names::BROKER_NAMESPACE;
     use crate::server::fake::Fake;
 
-    /// Puts the import of a service that these clusters export.
+    const IMPORTS: (&str, &str) = (MULTI_CLUSTER_VERSIONS[0], IMPORT);
+
+    /// Makes the import of a service that these clusters export.
     fn import(name: &str, clusters: &[&str]) -> Value {
         let status: Vec<Value> = clusters.iter().map(|cluster| json!({"cluster": cluster})).collect();
         let mut import = json!({"apiVersion": IMPORTS.0, "kind": IMPORTS.1,
@@ -323,6 +330,46 @@ mod tests {
         remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
         let db = found(&fake, IMPORTS, "db-shop").await.unwrap();
         assert_eq!((has_part(&db, "west"), db["spec"]["ports"][0]["port"].clone()), (false, json!(80)));
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_serves_the_newer_version_alone_is_left_all_the_same() {
+        let (fake, newer) = (broker(), MULTI_CLUSTER_VERSIONS[1]);
+        fake.serve_instead(IMPORTS.0, newer);
+        let removed = remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert_eq!((removed.imports.len(), removed.shared.len()), (1, 1));
+        assert_eq!(found(&fake, (newer, IMPORT), "db-shop").await, None);
+        let web = found(&fake, (newer, IMPORT), "web-shop").await.unwrap();
+        assert_eq!((clusters(&web).collect::<Vec<_>>(), has_part(&web, "west")), (vec!["east"], false));
+        assert_eq!(list(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn an_address_for_all_clusters_stays_and_is_no_more_the_removed_ones() {
+        let allocated = |by: &str| {
+            let mut import = import("web", &["east", "west"]);
+            import["metadata"]["annotations"][annotation::CLUSTERSET_IP_ALLOCATED_BY] = json!(by);
+            import["spec"]["ips"] = json!(["243.0.0.7"]);
+            import
+        };
+        for (by, after) in [("west", Value::Null), ("east", json!("east"))] {
+            let fake = broker();
+            fake.put(allocated(by));
+            remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+            let web = found(&fake, IMPORTS, "web-shop").await.unwrap();
+            let annotations = &web["metadata"]["annotations"];
+            assert_eq!(annotations[annotation::CLUSTERSET_IP_ALLOCATED_BY], after);
+            assert_eq!((&web["spec"]["ips"], has_part(&web, "east")), (&json!(["243.0.0.7"]), true));
+        }
+        // What its agent has left of it is found.
+        let fake = Fake::default();
+        let mut rest = import("web", &["east"]);
+        rest["metadata"]["annotations"][annotation::CLUSTERSET_IP_ALLOCATED_BY] = json!("west");
+        fake.put(rest);
+        let part = "ServiceImport submariner-k8s-broker/web-shop (the part of west)";
+        assert_eq!(list(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap(), [part]);
+        let removed = remove(&fake.server(), BROKER_NAMESPACE, "west").await.unwrap();
+        assert_eq!(removed.shared.len(), 1);
     }
 
     #[tokio::test]

@@ -23,6 +23,8 @@ struct State {
     intrusions: u32,
     /// How many changes it takes until an object goes that is deleted.
     deaf_to: u32,
+    /// A version of a group that is not served.
+    unserved: Option<String>,
 }
 
 impl Fake {
@@ -48,6 +50,22 @@ impl Fake {
         self.0.lock().unwrap().deaf_to = changes;
     }
 
+    /// Serves one version in the place of another, the objects that are there among it.
+    pub(crate) fn serve_instead(&self, version: &str, newer: &str) {
+        let mut state = self.0.lock().unwrap();
+        let all = std::mem::take(&mut state.objects);
+        state.objects = all
+            .into_values()
+            .map(|mut object| {
+                if object["apiVersion"] == version {
+                    object["apiVersion"] = json!(newer);
+                }
+                (ObjectRef::of(&object).unwrap().path(), object)
+            })
+            .collect();
+        state.unserved = Some(format!("/apis/{version}/"));
+    }
+
     /// Whether an object is there.
     pub(crate) fn has(&self, place: &ObjectRef) -> bool {
         self.0.lock().unwrap().objects.contains_key(&place.path())
@@ -69,6 +87,9 @@ impl Fake {
         let path = head.uri.path();
         let mut state = self.0.lock().unwrap();
         let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if state.unserved.as_ref().is_some_and(|unserved| path.starts_with(unserved)) {
+            return failure(404);
+        }
         match head.method {
             Method::GET => match state.objects.get(path) {
                 Some(object) => success(object),
