@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use trieste_control::api::{Kind, Object, ObjectMeta, label};
+use trieste_control::api::{Kind, Object, ObjectMeta, annotation, label};
 
 use crate::api_store::ApiStore;
 use crate::lab::{BROKER, Cluster, addresses, aggregate, clusters, endpoint, service, settle, slices_of};
@@ -129,6 +129,62 @@ async fn of_two_services_whose_imports_have_one_name_the_second_waits_until_the_
     east.unexport("a-b");
     settle().await;
     assert_eq!((holder(&broker).as_deref(), slices_of(&broker, BROKER, "west").len()), (Some("a"), 1));
+}
+
+/// Lets an agent of upstream export `b-shop/a` from west: it takes any import of that name for its service's, and becomes a part
+/// of it.
+fn join_as_upstream(broker: &ApiStore, import: &str) {
+    broker.0.edit(Kind::ServiceImport, import, |import| {
+        let since = format!("{}west", annotation::TIMESTAMP_PREFIX);
+        import.metadata.annotations.insert(since, "1".to_owned());
+        let clusters = import.body["status"]["clusters"].as_array_mut().unwrap();
+        clusters.push(json!({"cluster": "west"}));
+    });
+    let mut slice = foreign("a-x7k2p", "10.97.0.9");
+    let names = [
+        (label::CLUSTER_ID, "west"),
+        (label::SOURCE_CLUSTER, "west"),
+        (label::SOURCE_NAMESPACE, "b-shop"),
+        (label::SERVICE_NAME, "a"),
+    ];
+    slice.metadata.labels.extend(names.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    broker.0.put(slice);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_of_upstreams_that_joins_an_import_has_no_part_in_its_addresses() {
+    let broker = ApiStore::default();
+    let [east, north] = ["east", "north"].map(|id| Cluster::start(id, &broker));
+    north.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "b-shop"}}));
+    east.service("a-b", "10.96.0.7");
+    east.export("a-b", 3_000);
+    settle().await;
+    let spec = aggregate(&broker, "a-b").unwrap().body["spec"].clone();
+    join_as_upstream(&broker, "a-b-shop");
+    settle().await;
+    drop((broker.writes(), north.store.writes(), east.store.writes()));
+    sleep(Duration::from_secs(600)).await;
+    let writes = [&broker, &north.store, &east.store].map(ApiStore::writes);
+    assert_eq!(writes.concat(), [""; 0], "nobody fights");
+    let import = aggregate(&broker, "a-b").unwrap();
+    assert_eq!(
+        (&import.body["spec"], clusters(&import).len()),
+        (&spec, 2),
+        "what it says is of its own service"
+    );
+    assert_eq!(
+        (east.said("a-b", "Ready").as_str(), east.said("a-b", "Conflict").as_str()),
+        ("True/Exported", "none")
+    );
+    // A name is answered from the slices in its namespace, and only if there is an import of it.
+    assert_eq!(addresses(&north.slices_of("east")[0])[0].0, "10.96.0.7");
+    assert!(north.slices_of("west").is_empty());
+    assert_eq!(slices_of(&north.store, "b-shop", "west").len(), 1);
+    assert_eq!(north.store.find(Kind::ServiceImport, "b-shop", "a"), None);
+    east.unexport("a-b");
+    settle().await;
+    assert_eq!(clusters(&aggregate(&broker, "a-b").unwrap()), ["west"], "what is another's stays");
+    assert!(north.slices_of("east").is_empty() && north.slices_of("west").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
