@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod api_store;
+mod clocks;
 mod cost;
 mod export;
 mod faults;
