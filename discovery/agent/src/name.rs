@@ -106,6 +106,11 @@ pub(crate) fn is_exported_slice(object: &Object) -> bool {
         && object.metadata.labels.get(label::MANAGED_BY).is_some_and(|by| by == label::LIGHTHOUSE_AGENT)
 }
 
+/// Returns `true` if an exported slice is of a release of Lighthouse that did not say in labels of which namespace it is.
+pub(crate) fn is_former(slice: &Object) -> bool {
+    !slice.metadata.labels.contains_key(label::SOURCE_NAMESPACE)
+}
+
 /// Returns the cluster whose part of a service a slice or an import is.
 pub(crate) fn source_cluster(object: &Object) -> Option<&str> {
     object.metadata.labels.get(label::SOURCE_CLUSTER).map(String::as_str)

@@ -35,9 +35,13 @@ fn slice_here(config: &AgentConfig, slice: &Object) -> Option<(ServiceName, Slot
         let service = slice.metadata.labels.get(LOCAL_SERVICE)?;
         return Some((ServiceName::new(namespace, service), Slot::Source));
     }
+    let is_own = name::source_cluster(slice)? == config.cluster_id;
+    if is_own && name::is_former(slice) && slice.metadata.origin().is_none() {
+        let service = slice.metadata.labels.get(label::SERVICE_NAME)?;
+        return Some((ServiceName::new(namespace, service), Slot::Own));
+    }
     // A broker in this very cluster has its slices here too: they are in another namespace than they say.
     let name = ServiceName::of_labels(slice).filter(|name| name.namespace == *namespace)?;
-    let is_own = name::source_cluster(slice)? == config.cluster_id;
     match (is_own, slice.metadata.origin()) {
         (true, None) => Some((name, Slot::Own)),
         (false, Some(_)) => Some((name, Slot::Copy)),

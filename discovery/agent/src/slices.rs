@@ -9,7 +9,7 @@ use trieste_control::api::{Body, Kind, Object, ObjectMeta, ServiceImportType, an
 
 use crate::config::AgentConfig;
 use crate::ingress::GlobalAddresses;
-use crate::name::ServiceName;
+use crate::name::{self, ServiceName};
 use crate::service::Exported;
 
 /// What a slice is made of, by which it is found again whatever it is called: the slice of a headless service, if it is of one,
@@ -152,14 +152,15 @@ pub(crate) fn agree(existing: &Object, wanted: &Object) -> bool {
         && list(existing, "ports") == list(wanted, "ports")
 }
 
-/// Gives slices the names that those have which stand for the same already, but for names that somebody else has on the broker.
+/// Gives slices the names that those have which stand for the same already, but for names that somebody else has on the broker, and
+/// those of former releases, which are removed there.
 pub(crate) fn rename<'a>(
     wanted: &mut [Object],
     existing: impl Iterator<Item = &'a Object>,
     taken: &BTreeSet<String>,
 ) {
     let mut names: BTreeMap<Identity, &str> = BTreeMap::new();
-    for slice in existing.filter(|slice| !taken.contains(&slice.metadata.name)) {
+    for slice in existing.filter(|slice| !taken.contains(&slice.metadata.name) && !name::is_former(slice)) {
         names.entry(identity(slice)).or_insert(&slice.metadata.name);
     }
     for slice in wanted {

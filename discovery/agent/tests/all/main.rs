@@ -13,6 +13,7 @@ mod lab;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
 mod merged;
+mod migration;
 mod names;
 mod networks;
 mod set;

@@ -267,3 +267,40 @@ async fn slices_and_imports_are_in_every_cluster_with_the_namespace_and_say_whos
     }
     assert_eq!(slices_of(&broker, BROKER, "east").len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn time_outs_of_affinity_that_differ_are_told_until_they_are_the_same() {
+    let broker = ApiStore::default();
+    let [east, west] = ["east", "west"].map(|id| Cluster::start(id, &broker));
+    let set = |cluster: &Cluster, seconds: u32| {
+        cluster.edit(Kind::Service, "shop", "web", |service| {
+            service.body["spec"]["sessionAffinity"] = json!("ClientIP");
+            service.body["spec"]["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
+        });
+    };
+    for (cluster, ip, since, seconds) in [(&east, "10.96.0.7", 1_000, 10), (&west, "10.97.0.7", 2_000, 20)] {
+        cluster.service("web", ip);
+        set(cluster, seconds);
+        cluster.export("web", since);
+        settle().await;
+    }
+    let used =
+        || aggregate(&broker, "web").unwrap().body["spec"]["sessionAffinityConfig"]["clientIP"].clone();
+    assert_eq!(used(), json!({"timeoutSeconds": 10}));
+    for cluster in [&east, &west] {
+        let said = cluster.said("web", "Conflict");
+        assert_eq!(said, "True/SessionAffinityConfigConflict,ConflictingSessionAffinityConfig");
+    }
+    set(&west, 10);
+    settle().await;
+    for cluster in [&east, &west] {
+        assert_eq!(cluster.said("web", "Conflict"), "False/NoConflicts");
+    }
+    // The oldest changes its mind: that is what counts, and the other one disagrees.
+    set(&east, 30);
+    settle().await;
+    assert_eq!(
+        (used(), west.said("web", "Conflict").starts_with("True/")),
+        (json!({"timeoutSeconds": 30}), true)
+    );
+}
