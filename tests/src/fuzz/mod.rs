@@ -6,6 +6,7 @@
 
 mod dns;
 mod esp;
+mod exports;
 mod ike_message;
 mod inner;
 mod line;
@@ -41,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     ("natdiscovery", natdiscovery::target),
     ("notice", notice::target),
     ("dns", dns::target),
+    ("exports", exports::target),
 ];
 
 /// Takes bytes off the front, zeros once they are used up: a target's way to read its parameters.
