@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::{Cluster, ClusterSet, Pod};
 use crate::wait::eventually;
 
@@ -17,6 +19,21 @@ impl ClusterSet {
     pub fn export(&self, cluster: &Cluster, verb: &str, service: &str) -> anyhow::Result<()> {
         let run = self.trieste(cluster).args([verb, "service", service, "-n", "default"]);
         run.output()?.success().map(drop)
+    }
+}
+
+impl Cluster {
+    /// Starts CoreDNS again, which reads its ConfigMap then and not up to a minute later.
+    ///
+    /// # Errors
+    /// If it does not get ready.
+    pub fn restart_dns(&self) -> anyhow::Result<()> {
+        let path = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
+        let since = &self.client().get(path)?["metadata"]["resourceVersion"];
+        let annotations = json!({"restarted-after": since});
+        let template = json!({"metadata": {"annotations": annotations}});
+        self.client().patch(path, &json!({"spec": {"template": template}}))?;
+        self.wait_rollout("kube-system", "deployment/coredns")
     }
 }
 

@@ -46,6 +46,8 @@ fn names_are_answered_in_both_clusters_and_follow_what_can_be_reached() {
     // The first answer waits for CoreDNS to read its Corefile.
     asker.wait_resolved(NAME, &virtual_ips, RELOADED).unwrap();
     two.say("the first answer");
+    // The other cluster's CoreDNS, which is asked below as well, reads it in its own time.
+    west.restart_dns().unwrap();
     asker.wait_resolved(each, &pods, SOON).unwrap();
     asker.wait_resolved(&format!("west.{NAME}"), &virtual_ips, SOON).unwrap();
     assert!(asker.resolve(&format!("none.{NAME}")).unwrap().is_empty());
