@@ -165,6 +165,11 @@ impl Cluster {
         &self.shared.plan.service_nets
     }
 
+    /// The name server that its pods ask.
+    pub fn name_server(&self) -> IpAddr {
+        self.shared.plan.service_addresses(DNS_PLACE)[0]
+    }
+
     /// How its kube-proxy does its work.
     pub fn proxy(&self) -> ProxyMode {
         self.shared.plan.shape.proxy

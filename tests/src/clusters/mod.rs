@@ -37,7 +37,7 @@ pub use audit::Request;
 pub use cluster::Cluster;
 pub use fabric::Clusters;
 pub use footprint::Footprint;
-pub use names::RELOADED;
+pub use names::{Asker, C_LIBRARIES, RELOADED};
 pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};

@@ -1,6 +1,7 @@
 //! Pods to send traffic from and to.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -118,7 +119,7 @@ impl Cluster {
             attach(self.lab(), &format!("{}-{name}-{}", self.name(), &uid[..8]), uid)
                 .with_context(|| format!("entering pod {namespace}/{name}"))?
         };
-        let kubectl = self.kubectl_run().args(["exec", "-n", namespace, name, "--"]);
+        let kubectl = self.kubectl_run().arg("exec");
         Ok(Pod {
             name: name.to_owned(),
             kubernetes_namespace: namespace.to_owned(),
@@ -191,6 +192,32 @@ impl Cluster {
             Ok(all)
         })
     }
+
+    /// Makes a StatefulSet with its headless Service in the namespace `default`, or gives it another number of pods.
+    /// Returns these, the first one first, once they are ready and there are no others.
+    ///
+    /// # Errors
+    /// If the server refuses it, or they do not get ready.
+    pub fn start_stateful(&self, name: &str, replicas: usize) -> anyhow::Result<Vec<Pod>> {
+        let mut service = service(name, name);
+        service["spec"]["clusterIP"] = json!("None");
+        self.client().apply(&service)?;
+        let labels = json!({"app": name});
+        let pod = json!({"terminationGracePeriodSeconds": 1, "tolerations": [{"operator": "Exists"}], "containers": [responder()]});
+        self.client().apply(&json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"serviceName": name, "replicas": replicas, "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod}}}))?;
+        self.wait(&format!("{replicas} pods of {name}"), READY, || {
+            let pods =
+                self.client().list(&format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}"))?;
+            anyhow::ensure!(pods.len() == replicas, "there are {}", pods.len());
+            Ok(())
+        })?;
+        self.wait_pods("default", &format!("app={name}"))?;
+        (0..replicas).map(|number| self.pod("default", &format!("{name}-{number}"))).collect()
+    }
 }
 
 /// A Service of all of its cluster's families for the pods of an app, from port 80 to their responders.
@@ -227,7 +254,19 @@ impl Pod {
     /// # Errors
     /// If it takes longer than a minute.
     pub fn exec(&self, words: &[&str]) -> anyhow::Result<Output> {
-        self.kubectl.clone().args(words).output()
+        let run = self.kubectl.clone().args(["-n", &self.kubernetes_namespace, &self.name, "--"]);
+        run.args(words).output()
+    }
+
+    /// Puts a program into its container, at this path.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn install(&self, program: &Path, path: &str) -> anyhow::Result<()> {
+        let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+        let words = ["-i", "-n", &self.kubernetes_namespace, &self.name, "--", "sh", "-ec"];
+        let script = format!("cat >{path}; chmod 755 {path}");
+        self.kubectl.clone().args(words).arg(script).input(bytes).stdout().map(drop)
     }
 
     /// Pings with this many bytes of payload, five times.
@@ -306,7 +345,6 @@ fn whole(receipt: Receipt, bytes: &[u8]) -> anyhow::Result<Receipt> {
 }
 
 fn manifest(shape: &PodShape) -> Value {
-    let port = RESPONDER_PORT.to_string();
     json!({"apiVersion": "v1", "kind": "Pod",
     "metadata": {"name": shape.name, "namespace": shape.namespace, "labels": {"app": shape.app, "pod": shape.name}},
     "spec": {
@@ -315,14 +353,19 @@ fn manifest(shape: &PodShape) -> Value {
         "dnsPolicy": if shape.is_host { "ClusterFirstWithHostNet" } else { "ClusterFirst" },
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"operator": "Exists"}],
-        "containers": [{
-            "name": "responder",
-            "image": TOOLS_IMAGE,
-            "imagePullPolicy": "Never",
-            "command": ["/bin/responder", "serve", port],
-            "readinessProbe": {"tcpSocket": {"port": RESPONDER_PORT}, "periodSeconds": 1},
-        }],
+        "containers": [responder()],
     }})
+}
+
+/// The container of a pod that answers.
+fn responder() -> Value {
+    json!({
+        "name": "responder",
+        "image": TOOLS_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/responder", "serve", RESPONDER_PORT.to_string()],
+        "readinessProbe": {"tcpSocket": {"port": RESPONDER_PORT}, "periodSeconds": 1},
+    })
 }
 
 fn addresses(list: &Value, field: &str) -> anyhow::Result<Vec<IpAddr>> {

@@ -15,9 +15,9 @@ use trieste_tests::lab::Lab;
 use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
-use crate::outside;
 use crate::several::{diagnosis, losses, matrix};
 use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease};
+use crate::{named, outside};
 
 /// The tests that share these clusters.
 pub(crate) const TESTS: &[&str] = &[
@@ -47,6 +47,8 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     outside::of_sites(&two, [&east, &west], &table);
     // Its probes of the cable's port are none of the cable's frames.
     diagnosis::knows_global_ips(&two, &east, &west, &table);
+    two.say("diagnosis");
+    named::of_sites(&two, [&east, &west], &table);
 
     two.say(&format!("all checked:\n{table}"));
     table.assert_no_failure();
