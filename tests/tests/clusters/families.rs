@@ -1,14 +1,18 @@
 //! Clusters of one family, which are on the same networks; how clusters are kept and how they go.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Instant;
 
-use trieste_tests::clusters::{ClusterShape, Clusters, PodShape};
+use trieste_tests::cables;
+use trieste_tests::clusters::{ClusterSet, ClusterShape, MEMBER, PodShape, RESPONDER_PORT};
 use trieste_tests::lab::Lab;
 use trieste_tests::registry;
 use trieste_tests::topology::Families;
+use trieste_tests::wait::eventually;
 
-use super::shared::own;
+use super::shared::{SOON, in_parallel, own};
+use crate::sides::SERVICE_PORT;
 
 const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
 
@@ -18,11 +22,15 @@ fn clusters_of_one_family_and_of_the_same_network_come_up_can_be_kept_and_leave_
     let Some(_own) = own(name) else { return };
     let lab = Lab::new().unwrap();
     let id = lab.id().to_owned();
-    let shape = |name: &str, families| ClusterShape::new(name, 5).with_nodes(1).with_families(families);
-    let shapes = [shape("four", Families::V4).with_mtu(1400), shape("six", Families::V6)];
-    let clusters = Clusters::up(&lab, &shapes).unwrap();
+    let shape = |name: &str, network, families| {
+        ClusterShape::new(name, network).with_nodes(1).with_families(families)
+    };
+    let (six, other) = (shape("six", 5, Families::V6), shape("other", 6, Families::V6));
+    let shapes = [six, other, shape("four", 5, Families::V4).with_mtu(1400)];
+    let clock = Instant::now();
+    let set = ClusterSet::bare(&lab, &shapes).unwrap();
 
-    for (cluster, net) in clusters.all().iter().zip(["10.50.0.0/16", "fd00:50::/48"]) {
+    for (cluster, net) in set.clusters.all().iter().zip(["fd00:50::/48", "fd00:60::/48", "10.50.0.0/16"]) {
         assert_eq!(cluster.pod_nets(), [net.parse().unwrap()]);
         let node = cluster.node(1);
         let shapes = [PodShape::on(node, "one"), PodShape::on(node, "other")];
@@ -36,16 +44,56 @@ fn clusters_of_one_family_and_of_the_same_network_come_up_can_be_kept_and_leave_
         let mtu = one.exec(&["cat", "/sys/class/net/eth0/mtu"]).unwrap().success().unwrap();
         assert_eq!(mtu.trim(), if cluster.name() == "four" { "1400" } else { "1500" });
     }
+    eprintln!("{:6.1} s  up", clock.elapsed().as_secs_f32());
+    names_of_ipv6_alone(&set);
+    eprintln!("{:6.1} s  names with IPv6 alone", clock.elapsed().as_secs_f32());
 
     lab.keep().unwrap();
     let kept = Kept { id: id.clone() };
-    let ask = clusters.command(clusters.cluster("four").kubectl_path()).args(["kubectl", "get", "nodes"]);
-    drop(clusters);
+    let ask =
+        set.clusters.command(set.clusters.cluster("six").kubectl_path()).args(["kubectl", "get", "nodes"]);
+    drop(set);
     drop(lab);
     let told = ask.stdout().unwrap();
-    assert!(told.contains("four-1"), "{told}");
+    assert!(told.contains("six-1"), "{told}");
     drop(kept);
     nothing_is_left(&id);
+}
+
+/// Joins the two clusters that have IPv6 alone, exports services of one, and asks and reaches them from the other.
+fn names_of_ipv6_alone(set: &ClusterSet) {
+    let [six, other] = &set.clusters.all()[..2] else { panic!("there are two") };
+    if cables::driver() == "vxlan" {
+        eprintln!("no names with IPv6 alone: VXLAN has no cables there");
+        return;
+    }
+    set.deploy_broker_with_services().unwrap();
+    in_parallel(&[six, other], |cluster| {
+        cluster.label_gateway(cluster.node(1), true).unwrap();
+        set.join(cluster).unwrap();
+    });
+    let service = other.start_service("web", "other").unwrap();
+    let headless = other.start_headless("each", "other").unwrap();
+    for name in ["web", "each"] {
+        set.export(other, "export", name).unwrap();
+    }
+    six.restart_dns().unwrap();
+    for daemon in ["daemonset/submariner-gateway", "deployment/submariner-lighthouse-coredns"] {
+        six.wait_rollout(MEMBER, daemon).unwrap();
+    }
+    let asker = six.pod("default", "one").unwrap();
+    let pods: Vec<IpAddr> = headless.iter().map(SocketAddr::ip).collect();
+    for (name, addresses, port) in [
+        ("web.default", &service, SERVICE_PORT),
+        ("each.default", &pods, RESPONDER_PORT),
+        ("other.other.each.default", &pods, RESPONDER_PORT),
+    ] {
+        let name = format!("{name}.svc.clusterset.local");
+        asker.wait_resolved(&name, addresses, SOON).unwrap();
+        assert!(addresses.len() == 1 && addresses[0].is_ipv6(), "{name}: {addresses:?}");
+        let seen = eventually(&format!("{name} to be reached"), SOON, || asker.reach(&name, port)).unwrap();
+        assert_eq!(seen.ip(), asker.addresses[0], "{name}");
+    }
 }
 
 /// A lab that was left up; it goes, however the test ends.
