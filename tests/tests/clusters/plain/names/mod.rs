@@ -1,5 +1,9 @@
 //! Names across real clusters, asked for in pods by the C library's resolver and by others, through the cluster's own CoreDNS.
 
+mod hundred;
+mod speed;
+mod stateful;
+
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -52,11 +56,14 @@ fn names_are_answered_in_both_clusters_and_follow_what_can_be_reached() {
     asker.wait_resolved(&format!("west.{NAME}"), &virtual_ips, SOON).unwrap();
     assert!(asker.resolve(&format!("none.{NAME}")).unwrap().is_empty());
     // By a program that asks the C library, all the way to the server.
-    let reached = asker.exec(&["nc", "-w", "5", NAME, "80"]).unwrap();
-    assert!(reached.status.success(), "{}{}", reached.stdout, reached.stderr);
+    asker.reach(NAME, 80).unwrap();
 
     commands(two);
     quick(two, &asker, &virtual_ips);
+    stateful::followed(two, &asker);
+    hundred::answered(two, &asker, &server);
+    speed::exports(two, &asker);
+    speed::readiness(two, &asker);
     local_first(two, &asker, &virtual_ips);
     cut_off(two, &asker, &virtual_ips);
     agent_dies(two, &asker, &virtual_ips);
