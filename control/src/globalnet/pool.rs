@@ -91,6 +91,11 @@ impl Pool {
         self.free.range(..=address).next_back().is_some_and(|(_, last)| *last >= address)
     }
 
+    /// Returns the free addresses, ascending.
+    pub fn free(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.free.iter().flat_map(|(first, last)| (*first..=*last).map(Ipv4Addr::from))
+    }
+
     /// Takes `number` addresses, ascending: the highest free one, or the lowest free block of several.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The import of all clusters on the broker: whose word counts, and this cluster's part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 use trieste_control::api::limits::MAX_SERVICE_PORTS;
@@ -9,6 +10,7 @@ use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportTy
 use crate::config::AgentConfig;
 use crate::metadata;
 use crate::name::{self, ServiceName, timestamp_key};
+use crate::owned;
 use crate::service::{Exported, ROUTING, families, ports, text};
 use crate::slices;
 
@@ -23,6 +25,8 @@ pub(crate) struct Aggregate {
     pub(crate) since: BTreeMap<String, i64>,
     /// In what clusters differ from the oldest.
     pub(crate) conflicts: BTreeMap<String, String>,
+    /// Whether it has one address for all clusters.
+    pub(crate) uses_clusterset_ip: bool,
     /// Whether clients stay with a back end, and for how long.
     pub(crate) affinity: (Option<String>, Option<Value>),
     /// Whether clients are sent to back ends of their own node alone; not there where nobody has said it.
@@ -61,6 +65,11 @@ impl Aggregate {
             conflicts: of_prefix(annotation::CONFLICT_PREFIX)
                 .map(|(cluster, why)| (cluster, why.clone()))
                 .collect(),
+            uses_clusterset_ip: import
+                .metadata
+                .annotations
+                .get(annotation::USE_CLUSTERSET_IP)
+                .is_some_and(|uses| uses == "true"),
             affinity: (field("sessionAffinity").map(str::to_owned), config.cloned()),
             internal_traffic_policy: field("internalTrafficPolicy").map(str::to_owned),
             traffic_distribution: field("trafficDistribution").map(str::to_owned),
@@ -159,8 +168,23 @@ pub(crate) struct Part<'a> {
     pub(crate) conflicts: String,
     /// Whether it is left out altogether, as it is of another type.
     pub(crate) is_excluded: bool,
+    /// What becomes of the address for all clusters, if its word counts.
+    pub(crate) address: Address,
     /// What is made of all clusters' parts.
     pub(crate) merged: Merged,
+}
+
+/// What becomes of an import's address for all clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// There is none, as none is wanted.
+    Off,
+    /// It stays.
+    Keep,
+    /// It is this one.
+    Give(Ipv4Addr),
+    /// It stays as it is, or missing, as there is none to give.
+    Lack,
 }
 
 /// What an import says for all clusters together, as far as it is to be as said.
@@ -187,6 +211,7 @@ pub(crate) fn with_part(
     if part.decides {
         annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
         part.exported.metadata.put(&mut import.metadata, own);
+        set_address(&mut import, own, part.address);
     }
     let annotations = &mut import.metadata.annotations;
     if part.is_excluded {
@@ -205,6 +230,30 @@ pub(crate) fn with_part(
         import.body.insert("spec".to_owned(), Value::Object(spec));
     }
     import
+}
+
+/// Sets the address for all clusters, and whose block it is of. That of another cluster which exports the service goes in two
+/// steps: who allots an address is not deprived of it.
+fn set_address(import: &mut Object, own: &str, address: Address) {
+    let annotations = &mut import.metadata.annotations;
+    annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), (address != Address::Off).to_string());
+    if matches!(address, Address::Keep | Address::Lack) {
+        return;
+    }
+    let giver = annotations.get(annotation::CLUSTERSET_IP_ALLOCATED_BY).filter(|giver| *giver != own);
+    let has_giver = giver.is_some_and(|giver| annotations.contains_key(&timestamp_key(giver)));
+    let is_held = has_giver && !owned::clusterset_ips(import).is_empty();
+    let ip = if let Address::Give(ip) = address { Some(ip).filter(|_| !is_held) } else { None };
+    if !is_held {
+        let giver = ip.map(|_| own.to_owned());
+        let key = annotation::CLUSTERSET_IP_ALLOCATED_BY.to_owned();
+        annotate(&mut import.metadata.annotations, key, giver.as_ref());
+    }
+    match (ip, import.body.get_mut("spec")) {
+        (Some(ip), Some(Value::Object(spec))) => drop(spec.insert("ips".to_owned(), json!([ip.to_string()]))),
+        (None, _) => owned::without_ips(import),
+        (Some(_), _) => {}
+    }
 }
 
 /// Sets what the oldest export decides.

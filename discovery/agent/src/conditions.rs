@@ -12,6 +12,8 @@ use crate::facts::Facts;
 pub(crate) enum Progress<'a> {
     /// All of it is there.
     Published,
+    /// All of it is there, but for the clusterset IP that it asks for, and why.
+    WithoutAddress(&'a str),
     /// It is not all there yet.
     Awaiting,
     /// The broker does not take it.
@@ -64,25 +66,27 @@ fn wanted_of(
     (has_ready, is_ready): (bool, bool),
 ) -> (Wanted, Option<Wanted>) {
     let text = |text: &str| text.to_owned();
-    let exported = match &facts.verdict {
-        Some(Ok(exported)) => exported,
+    match &facts.verdict {
+        Some(Ok(_)) => {}
         Some(Err(invalid)) => {
             let valid = (false, invalid.reason.clone(), invalid.message.clone());
             let gone = (false, text("NoServiceImport"), text("ServiceImport was deleted"));
             return (valid, has_ready.then_some(gone));
         }
         None => return ((true, text("Valid"), String::new()), None),
-    };
+    }
     let valid = (true, text("Valid"), String::new());
     let ready = match progress {
         _ if facts.is_excluded => {
             (false, text(FAILED), text("Unable to export due to an irresolvable conflict"))
         }
         Progress::Failed(error) => (false, text(FAILED), format!("Unable to export: {error}")),
-        Progress::Published if exported.asks_for_clusterset_ip => {
-            let message = "Service was exported to the broker without the clusterset IP that it asks for: each \
-                           cluster's own address is used";
-            (true, text("ExportedWithoutClustersetIP"), text(message))
+        Progress::WithoutAddress(why) => {
+            let message = format!(
+                "Service was exported to the broker without the clusterset IP that it asks for, so that each \
+                 cluster's own address is used: {why}"
+            );
+            (true, text("ExportedWithoutClustersetIP"), message)
         }
         Progress::Published => {
             (true, text("Exported"), text("Service was successfully exported to the broker"))

@@ -1,5 +1,7 @@
 //! What an agent is told at its start.
 
+use ipnet::Ipv4Net;
+
 /// The settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentConfig {
@@ -11,6 +13,12 @@ pub struct AgentConfig {
     pub broker_namespace: String,
     /// Whether others reach this cluster's services by global addresses.
     pub has_globalnet: bool,
+    /// Whether services have one address for all clusters whose exports say nothing of it.
+    pub gives_clusterset_ips: bool,
+    /// The blocks that this cluster gives such addresses of.
+    pub clusterset_ip_cidrs: Vec<Ipv4Net>,
+    /// Where the blocks of all clusters are; empty if that is not known.
+    pub clusterset_ip_ranges: Vec<Ipv4Net>,
     /// Whether everything that an agent has written is to go, here and on the broker.
     pub withdraws: bool,
 }
@@ -23,6 +31,9 @@ impl AgentConfig {
             namespace: "submariner-operator".to_owned(),
             broker_namespace: "submariner-k8s-broker".to_owned(),
             has_globalnet: false,
+            gives_clusterset_ips: false,
+            clusterset_ip_cidrs: Vec::new(),
+            clusterset_ip_ranges: Vec::new(),
             withdraws: false,
         }
     }

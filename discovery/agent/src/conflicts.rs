@@ -41,6 +41,7 @@ pub(crate) enum Difference {
     AffinityConfig,
     InternalTrafficPolicy,
     TrafficDistribution,
+    ClustersetIp,
     Labels,
     Annotations,
 }
@@ -58,6 +59,7 @@ impl Difference {
             Self::Type => "ConflictingType",
             Self::Affinity => "ConflictingSessionAffinity",
             Self::AffinityConfig => "ConflictingSessionAffinityConfig",
+            Self::ClustersetIp => "ConflictingClusterSetIPEnablement",
             Self::InternalTrafficPolicy | Self::TrafficDistribution | Self::Labels | Self::Annotations => {
                 self.reason()
             }
@@ -72,6 +74,7 @@ impl Difference {
             Self::AffinityConfig => "SessionAffinityConfigConflict,ConflictingSessionAffinityConfig",
             Self::InternalTrafficPolicy => "InternalTrafficPolicyConflict",
             Self::TrafficDistribution => "TrafficDistributionConflict",
+            Self::ClustersetIp => "ConflictingClusterSetIPEnablement",
             Self::Labels => "LabelsConflict",
             Self::Annotations => "AnnotationsConflict",
         }
@@ -100,6 +103,7 @@ pub(crate) fn differences(
         let policy = aggregate.internal_traffic_policy.as_deref();
         differ.extend([
             (Difference::Affinity, affinity.as_deref().unwrap_or("None") != exported.session_affinity),
+            (Difference::ClustersetIp, aggregate.uses_clusterset_ip != exported.asks_for_clusterset_ip),
             (Difference::AffinityConfig, *config != exported.session_affinity_config),
             (
                 Difference::InternalTrafficPolicy,
@@ -166,7 +170,7 @@ fn used(
     decides: bool,
     exported: &Exported,
     aggregate: &Aggregate,
-) -> [(Difference, &'static str, String); 7] {
+) -> [(Difference, &'static str, String); 8] {
     let text = |text: Option<&str>| text.unwrap_or("none").to_owned();
     let pick = |own: Option<String>, theirs: Option<String>| if decides { own } else { theirs };
     let affinity = pick(Some(exported.session_affinity.clone()), aggregate.affinity.0.clone());
@@ -177,6 +181,7 @@ fn used(
     let policy =
         pick(Some(exported.internal_traffic_policy.clone()), aggregate.internal_traffic_policy.clone());
     let distribution = pick(exported.traffic_distribution.clone(), aggregate.traffic_distribution.clone());
+    let enablement = if decides { exported.can_have_clusterset_ip() } else { aggregate.uses_clusterset_ip };
     let kind = if decides { Some(exported.kind) } else { aggregate.kind };
     let metadata = if decides { &exported.metadata } else { &aggregate.metadata };
     [
@@ -185,6 +190,7 @@ fn used(
         (Difference::AffinityConfig, "service SessionAffinityConfig", text(config.as_deref())),
         (Difference::InternalTrafficPolicy, "service InternalTrafficPolicy", text(policy.as_deref())),
         (Difference::TrafficDistribution, "service TrafficDistribution", text(distribution.as_deref())),
+        (Difference::ClustersetIp, "use of a clusterset IP", enablement.to_string()),
         (Difference::Labels, "exported labels", listed(&metadata.labels)),
         (Difference::Annotations, "exported annotations", listed(&metadata.annotations)),
     ]

@@ -99,6 +99,9 @@ impl AgentController {
                 name,
             ),
             taken: self.taken.of(name),
+            ip_problem: state.ip_problem(name),
+            promise: state.clusterset.promise(name),
+            lacking: state.clusterset.lacking(name),
             failure: self.failures.get(name).map(String::as_str),
             dropped: [self.accepted.dropped(LOCAL), self.accepted.dropped(BROKER)],
         }
@@ -131,6 +134,17 @@ impl AgentController {
         // What is read is another service's, which the plan finds out, or one's that was faster.
         let is_stuck = holder.is_none() && self.taken.note_import(name, &object.name);
         is_stuck.then(|| format!("an object that is no import of it has its name: {object}"))
+    }
+
+    /// Finds an address for all clusters for a service that is to get one from here.
+    fn allot(&mut self, name: &ServiceName) {
+        let has_changed = match plan::needs_address(&self.view(name)) {
+            true => self.state.give_address(name),
+            false => self.state.clusterset.settle(name),
+        };
+        if has_changed {
+            self.changed.insert(name.clone());
+        }
     }
 
     fn plan_local(&mut self, name: &ServiceName, context: &Context) -> Reconciled {
@@ -201,7 +215,9 @@ impl Controller for AgentController {
 
     fn drain_changed(&mut self, _: Instant) -> Vec<Key> {
         let changed = std::mem::take(&mut self.changed).into_iter().map(Key::Local);
-        changed.chain(std::mem::take(&mut self.again)).collect()
+        let served = self.state.clusterset.take_served();
+        let served = served.iter().flat_map(Key::both);
+        changed.chain(std::mem::take(&mut self.again)).chain(served).collect()
     }
 
     fn queue(&self, key: &Key) -> Option<(usize, Rank)> {
@@ -222,6 +238,7 @@ impl Controller for AgentController {
                 if self.state.row(name).is_none_or(|row| row.export.is_none()) {
                     self.taken.clear(name);
                 }
+                self.allot(name);
                 let writes = plan::broker(&self.view(name));
                 if writes.is_empty() {
                     self.taken.settle(name);
@@ -266,6 +283,10 @@ impl Controller for AgentController {
                 Err(error) => self.holds.begin(&write.key(), self.classify(write, error), now),
             };
         };
+        if write.key().kind == Kind::ServiceImport {
+            let is_in_doubt = outcome.is_err_and(|error| self.classify(write, error) == Failure::Unavailable);
+            self.state.clusterset.note_doubt(name, is_in_doubt);
+        }
         let failure = match outcome {
             Err(StoreError::AlreadyExists(object)) => match self.note_in_the_way(name, object) {
                 Some(failure) => Some(failure),

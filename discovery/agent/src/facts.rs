@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     pub(crate) decides: bool,
     /// Whether it is of another type than the oldest, and so not exported.
     pub(crate) is_excluded: bool,
+    /// Whether the service has one address for all clusters: the oldest export's word, on the import or this cluster's.
+    pub(crate) uses_clusterset_ip: bool,
     /// Where clusters disagree.
     pub(crate) conflicts: Vec<Conflict>,
     /// In what this cluster differs from the oldest.
@@ -61,7 +63,9 @@ impl Facts {
             aggregate.by_age((own, exported.since)).into_iter().map(str::to_owned).collect();
         let decides = by_age.first().is_some_and(|first| first == own);
         let is_excluded = !decides && aggregate.kind.is_some_and(|kind| kind != exported.kind);
-        let mut facts = Self { by_age, decides, is_excluded, ..Self::default() };
+        let uses_clusterset_ip =
+            if decides { exported.can_have_clusterset_ip() } else { aggregate.uses_clusterset_ip };
+        let mut facts = Self { by_age, decides, is_excluded, uses_clusterset_ip, ..Self::default() };
         if !is_excluded {
             facts.slices = slices::wanted(name, config, exported, row.sources.values(), &addresses, taken);
             slices::rename(&mut facts.slices, row.own.values().chain(row.published.values()), taken);
@@ -93,7 +97,7 @@ fn verdict(
     row: &Row,
     addresses: &GlobalAddresses,
 ) -> Result<Exported, Invalid> {
-    let mut exported = service::read(export, row.service.as_ref())?;
+    let mut exported = service::read(export, row.service.as_ref(), config)?;
     if config.has_globalnet && exported.ips.iter().any(std::net::IpAddr::is_ipv4) {
         // Global addresses are of IPv4 only; those of the other family are reached as they are.
         let global = addresses.of_service().map_err(|error| match exported.type_name.as_str() {

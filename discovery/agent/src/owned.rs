@@ -1,23 +1,18 @@
-//! Addresses that another cluster gives and that are not its own: they are left out of what is copied.
+//! Addresses that another cluster gives and that are not its own, or not this service's: they are left out of what is copied.
 
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trieste_control::api::{Kind, Object};
+use trieste_control::api::Object;
 use trieste_control::sync::{Networks, NotIts};
 
 use crate::slices::list;
 
-/// Returns what is wrong with the addresses of another cluster's slice, or of an import; `None` if nothing is.
-pub(crate) fn problem(object: &Object, networks: &Networks) -> Option<String> {
-    if object.kind == Kind::ServiceImport {
-        let held = |ip: IpAddr| Some((ip, networks.holder(ip)?));
-        let (ip, holder) = clusterset_ips(object).into_iter().find_map(held)?;
-        return Some(format!("has the clusterset IP {ip}, which is in the networks of cluster {holder}"));
-    }
-    let origin = object.metadata.origin()?;
+/// Returns what is wrong with the addresses of another cluster's slice; `None` if nothing is.
+pub(crate) fn problem(slice: &Object, networks: &Networks) -> Option<String> {
+    let origin = slice.metadata.origin()?;
     let refused = |address: IpAddr| Some((address, networks.check(origin, address).err()?));
-    let mut refused = list(object, "endpoints").iter().flat_map(addresses).filter_map(refused);
+    let mut refused = list(slice, "endpoints").iter().flat_map(addresses).filter_map(refused);
     let (address, reason) = refused.next()?;
     Some(describe(origin, address, &reason, refused.count()))
 }
@@ -41,11 +36,9 @@ pub(crate) fn restrict(slice: &mut Object, origin: &str, networks: &Networks) {
     });
 }
 
-/// Leaves out of a copy of an import the address for all clusters, if it is one cluster's.
-pub(crate) fn restrict_import(import: &mut Object, networks: &Networks) {
-    if clusterset_ips(import).into_iter().any(|ip| networks.holder(ip).is_some())
-        && let Some(Value::Object(spec)) = import.body.get_mut("spec")
-    {
+/// Leaves out of a copy of an import the address for all clusters.
+pub(crate) fn without_ips(import: &mut Object) {
+    if let Some(Value::Object(spec)) = import.body.get_mut("spec") {
         spec.remove("ips");
     }
 }

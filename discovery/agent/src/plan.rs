@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,7 +16,8 @@ use trieste_control::runner::Write;
 use trieste_control::sync::Networks;
 
 use crate::accepted::without_dropped;
-use crate::aggregate::{self, Merged, Part, is_same};
+use crate::aggregate::{self, Address, Merged, Part, is_same};
+use crate::clusterset::Lacking;
 use crate::conditions::{self, Progress};
 use crate::config::AgentConfig;
 use crate::facts::Facts;
@@ -23,7 +25,7 @@ use crate::metadata;
 use crate::name::{BROKER, LOCAL, ServiceName};
 use crate::owned;
 use crate::row::Row;
-use crate::service::Exported;
+use crate::service::{self, Exported};
 use crate::slices;
 
 /// A service, and what else its plan depends on.
@@ -45,10 +47,58 @@ pub(crate) struct View<'a> {
     pub(crate) other_import: Option<&'a ServiceName>,
     /// Names that somebody else's slices have on the broker.
     pub(crate) taken: &'a BTreeSet<String>,
+    /// What is wrong with the address for all clusters of the broker's import.
+    pub(crate) ip_problem: Option<String>,
+    /// The address for all clusters that this cluster is to give it.
+    pub(crate) promise: Option<Ipv4Addr>,
+    /// Why it has none to give.
+    pub(crate) lacking: Option<&'a Lacking>,
     /// Why the broker did not take the last write.
     pub(crate) failure: Option<&'a str>,
     /// Fields of imports that the definitions here and on the broker do not know.
     pub(crate) dropped: [&'a BTreeSet<String>; 2],
+}
+
+impl View<'_> {
+    /// Returns whether the broker's import has an address for all clusters with which nothing is wrong.
+    fn has_ip(&self) -> bool {
+        let has_one = |import: &Object| !owned::clusterset_ips(import).is_empty();
+        self.ip_problem.is_none() && self.row.aggregate.as_ref().is_some_and(has_one)
+    }
+}
+
+/// Returns whether this cluster is to give the service an address for all clusters.
+pub(crate) fn needs_address(view: &View<'_>) -> bool {
+    let asks = |export: &Object| service::asks_for_clusterset_ip(export, view.config);
+    if view.other_aggregate.is_some() || view.has_ip() || !view.row.export.as_ref().is_some_and(asks) {
+        return false;
+    }
+    let facts = Facts::of(view.name, view.config, view.row, view.taken);
+    facts.decides && facts.uses_clusterset_ip
+}
+
+/// Returns why a service that is exported has no address for all clusters, if this cluster asks for one and no other disagrees.
+fn lacking(view: &View<'_>, facts: &Facts) -> Option<String> {
+    let exported = facts.exported().filter(|exported| exported.asks_for_clusterset_ip)?;
+    if exported.kind == ServiceImportType::Headless {
+        return Some("it is headless, and its own addresses are used".to_owned());
+    }
+    if facts.decides && !facts.uses_clusterset_ip {
+        return Some("it has no IPv4 address, and clusterset IPs are of IPv4".to_owned());
+    }
+    if !facts.uses_clusterset_ip || view.has_ip() {
+        return None;
+    }
+    if facts.decides
+        && let Some(lacking) = view.lacking
+    {
+        return Some(lacking.to_string());
+    }
+    let oldest = facts.by_age.first().filter(|_| !facts.decides);
+    view.ip_problem
+        .as_ref()
+        .map(|problem| format!("the import {problem}"))
+        .or_else(|| Some(format!("cluster {}, whose export is the oldest, has given none", oldest?)))
 }
 
 /// Returns what is to be written here, and whether a copy is kept for the time being.
@@ -68,9 +118,13 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
             .other_aggregate
             .or(view.other_import)
             .map(|holder| format!("the import of service {holder} has its name"));
+        let lacking = lacking(view, &facts);
         let progress = match taken.as_deref().or(view.failure) {
             Some(reason) => Progress::Failed(reason),
-            None if is_published(view, &facts) => Progress::Published,
+            None if is_published(view, &facts) => match &lacking {
+                Some(why) => Progress::WithoutAddress(why),
+                None => Progress::Published,
+            },
             None => Progress::Awaiting,
         };
         writes.extend(conditions::with_conditions(export, &facts, progress, wall).map(Write::UpdateStatus));
@@ -136,7 +190,9 @@ fn copy_of(aggregate: &Object, view: &View<'_>) -> Object {
         meta.annotations.remove(key);
     }
     let mut copy = Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, meta) };
-    owned::restrict_import(&mut copy, view.networks);
+    if view.ip_problem.is_some() {
+        owned::without_ips(&mut copy);
+    }
     without_dropped(&mut copy, view.dropped[LOCAL]);
     copy
 }
@@ -201,7 +257,7 @@ fn own_import(existing: Option<&Object>, view: &View<'_>, exported: &Exported) -
     import.metadata.labels.extend(labels.map(|(key, value)| (key.to_owned(), value)));
     let annotations = [
         (annotation::PUBLISH_NOT_READY, exported.publishes_not_ready.to_string()),
-        (annotation::USE_CLUSTERSET_IP, "false".to_owned()),
+        (annotation::USE_CLUSTERSET_IP, exported.can_have_clusterset_ip().to_string()),
     ];
     import.metadata.annotations.extend(annotations.map(|(key, value)| (key.to_owned(), value)));
     let is_headless = exported.kind == ServiceImportType::Headless;
@@ -296,6 +352,12 @@ fn aggregate(view: &View<'_>, facts: &Facts, published: &[Object], has_changed: 
         decides: facts.decides,
         conflicts: words.join(","),
         is_excluded: facts.is_excluded,
+        address: match (facts.uses_clusterset_ip, view.promise) {
+            (false, _) => Address::Off,
+            (true, _) if view.has_ip() => Address::Keep,
+            (true, Some(ip)) => Address::Give(ip),
+            (true, None) => Address::Lack,
+        },
         merged: Merged { ports, families },
     };
     let mut wanted = aggregate::with_part(existing, view.name, view.config, &part);

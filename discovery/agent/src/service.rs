@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use trieste_control::api::limits::{MAX_SERVICE_PORTS, MAX_TEXT_LEN};
 use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
 
+use crate::config::AgentConfig;
 use crate::metadata;
 
 /// A service as it is exported.
@@ -56,6 +57,16 @@ pub(crate) struct Invalid {
     pub(crate) message: String,
 }
 
+impl Exported {
+    /// Returns whether it asks for one address for the whole set and can have one: those are of IPv4 alone, and stand for virtual
+    /// addresses.
+    pub(crate) fn can_have_clusterset_ip(&self) -> bool {
+        self.asks_for_clusterset_ip
+            && self.kind == ServiceImportType::ClusterSetIp
+            && self.ips.iter().any(IpAddr::is_ipv4)
+    }
+}
+
 impl Invalid {
     pub(crate) fn new(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into() }
@@ -83,7 +94,11 @@ const NO_SERVICE: &str = "NoService";
 pub(crate) const INVALID_TYPE: &str = "InvalidServiceType";
 
 /// Reads a service that is exported; its addresses are those that it has in its own cluster.
-pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported, Invalid> {
+pub(crate) fn read(
+    export: &Object,
+    service: Option<&Object>,
+    config: &AgentConfig,
+) -> Result<Exported, Invalid> {
     let spec = service.and_then(|service| service.body.get("spec")).and_then(Value::as_object);
     let (Some(service), Some(spec)) = (service, spec) else {
         return Err(Invalid::new(NO_SERVICE, "Service to be exported doesn't exist"));
@@ -95,7 +110,7 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
     }
     let is_headless = text(spec, "clusterIP") == Some("None");
     let kind = if is_headless { ServiceImportType::Headless } else { ServiceImportType::ClusterSetIp };
-    let config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
+    let affinity_config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
     let mut labels = service.metadata.labels.clone();
     labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
     let annotated = |key: &str| {
@@ -106,7 +121,7 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         let value = text(spec, field).filter(|value| !value.is_empty() && value.len() <= MAX_TEXT_LEN);
         value.map(str::to_owned)
     };
-    let asked = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
+    let is_said = export.metadata.annotations.contains_key(annotation::USE_CLUSTERSET_IP);
     Ok(Exported {
         kind,
         ips: if is_headless { Vec::new() } else { ips(spec) },
@@ -114,18 +129,25 @@ pub(crate) fn read(export: &Object, service: Option<&Object>) -> Result<Exported
         type_name: type_name.to_owned(),
         families: families(spec.get("ipFamilies")),
         session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
-        session_affinity_config: config.cloned(),
+        session_affinity_config: affinity_config.cloned(),
         internal_traffic_policy: short("internalTrafficPolicy").unwrap_or_else(|| "Cluster".to_owned()),
         traffic_distribution: short("trafficDistribution"),
         metadata: metadata::Exported::of_export(export),
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
         routing: annotated(ROUTING),
         weight: annotated(WEIGHT),
-        asks_for_clusterset_ip: asked.is_some_and(|asked| asked == "true"),
+        asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_said || !is_headless),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
         uid: export.metadata.uid.clone().unwrap_or_default(),
     })
+}
+
+/// Returns whether an export asks for one address for the whole set: it says so, or the cluster's settings say it for those that
+/// say nothing.
+pub(crate) fn asks_for_clusterset_ip(export: &Object, config: &AgentConfig) -> bool {
+    let said = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
+    said.map_or(config.gives_clusterset_ips, |said| said == "true")
 }
 
 /// Reads the ports of a Service, or of a slice; those that have no number are left out.

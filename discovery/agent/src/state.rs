@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 
 use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::store::{StoreError, StoreEvent};
@@ -13,6 +14,7 @@ use trieste_control::sync::Networks;
 
 use crate::admit;
 use crate::aggregate;
+use crate::clusterset::ClustersetIps;
 use crate::config::AgentConfig;
 use crate::name::{BROKER, ServiceName};
 use crate::owned;
@@ -37,8 +39,8 @@ pub(crate) struct State {
     pub(crate) has_read_broker: bool,
     /// The slices of each other cluster on the broker, by name.
     foreign: BTreeMap<String, BTreeSet<String>>,
-    /// The imports on the broker that have an address for all clusters, by name.
-    addressed: BTreeSet<String>,
+    /// The addresses for all clusters.
+    pub(crate) clusterset: ClustersetIps,
     /// Which addresses are whose.
     pub(crate) networks: Networks,
     /// How many imports on the broker are another cluster's too, and how many copies of imports here.
@@ -53,6 +55,7 @@ impl State {
     pub(crate) fn new(config: AgentConfig) -> Self {
         Self {
             networks: Networks::new(&config.cluster_id),
+            clusterset: ClustersetIps::new(&config.clusterset_ip_cidrs, &config.clusterset_ip_ranges),
             config,
             rows: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -60,7 +63,6 @@ impl State {
             listed: BTreeSet::new(),
             has_read_broker: false,
             foreign: BTreeMap::new(),
-            addressed: BTreeSet::new(),
             shared_imports: 0,
             shared_copies: 0,
             counts: BTreeMap::new(),
@@ -93,6 +95,20 @@ impl State {
 
     pub(crate) fn row(&self, name: &ServiceName) -> Option<&Row> {
         self.rows.get(name)
+    }
+
+    /// Returns what is wrong with the address for all clusters that a service has on the broker.
+    pub(crate) fn ip_problem(&self, name: &ServiceName) -> Option<String> {
+        let import = self.rows.get(name)?.aggregate.as_ref()?;
+        self.clusterset.problem(import, &self.networks)
+    }
+
+    /// Gives a service an address for all clusters, if there is one: where the broker has lost it, that which it had. Returns whether that is news.
+    pub(crate) fn give_address(&mut self, name: &ServiceName) -> bool {
+        let copy = self.rows.get(name).and_then(|row| row.import.as_ref());
+        let former = copy.map(owned::clusterset_ips).unwrap_or_default().into_iter();
+        let former = former.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None }).next();
+        self.clusterset.give(name, former, &self.networks)
     }
 
     /// Returns every service of which anything is known.
@@ -236,6 +252,12 @@ impl State {
         let gone: Vec<ObjectKey> =
             known.map(|(_, key)| key).filter(|key| !listed.contains(key)).cloned().collect();
         gone.iter().for_each(|key| self.remove(store, key, touched));
+        if (store, kind) == (BROKER, Kind::ServiceImport) {
+            let names: BTreeSet<&str> = listed.iter().map(|key| key.name.as_str()).collect();
+            let (mut settled, changed) = self.clusterset.list(|name| names.contains(name));
+            touched.append(&mut settled);
+            self.check_imports(changed, touched);
+        }
         self.refused.retain(|key, _| store != BROKER || key.kind != kind || listed.contains(key));
         objects.into_iter().for_each(|object| self.put(store, object, touched));
     }
@@ -265,7 +287,11 @@ impl State {
             return;
         }
         let is_logged = self.refused.contains_key(&key);
-        self.remove(store, &key, touched);
+        self.forget(store, &key, touched);
+        if (store, object.kind) == (BROKER, Kind::ServiceImport) {
+            let changed = self.clusterset.put(&object);
+            self.check_imports(changed, touched);
+        }
         let placed = match store {
             BROKER => place::on_broker(&self.config, &object),
             _ => place::here(&self.config, &object),
@@ -278,6 +304,7 @@ impl State {
             self.shared_copies += 1;
         }
         touched.insert(name.clone());
+        self.note_seen(slot, &name);
         self.touch_namesakes(slot, &key.name, touched);
         *self.counts.entry(slot).or_default() += 1;
         self.rows.entry(name.clone()).or_default().put(slot, object);
@@ -285,6 +312,15 @@ impl State {
     }
 
     fn remove(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
+        self.forget(store, key, touched);
+        if (store, key.kind) == (BROKER, Kind::ServiceImport) {
+            let changed = self.clusterset.remove(&key.name);
+            self.check_imports(changed, touched);
+        }
+    }
+
+    /// Forgets an object that is not there any more, or is to be taken in as it is now.
+    fn forget(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
         if store == BROKER {
             self.refused.remove(key);
         }
@@ -300,7 +336,6 @@ impl State {
                     }
                 }
             } else if slot == Some(Slot::Aggregate) {
-                self.addressed.remove(&key.name);
                 self.shared_imports -= usize::from(is_shared);
             } else if slot == Some(Slot::Import) && is_shared {
                 self.shared_copies -= 1;
@@ -316,8 +351,16 @@ impl State {
                 self.rows.remove(&name);
             }
         }
+        self.note_seen(slot, &name);
         self.touch_namesakes(slot, &key.name, touched);
         touched.insert(name);
+    }
+
+    /// Takes in that something has become of an object: of the broker's import, what a write with a lost reply has done is known.
+    fn note_seen(&mut self, slot: Slot, name: &ServiceName) {
+        if slot == Slot::Aggregate {
+            self.clusterset.note_doubt(name, false);
+        }
     }
 
     fn is_shared(&self, import: &Object) -> bool {
@@ -348,11 +391,8 @@ impl State {
             self.foreign.entry(origin.to_owned()).or_default().insert(key.name.clone());
         } else {
             self.shared_imports += usize::from(self.is_shared(object));
-            if !owned::clusterset_ips(object).is_empty() {
-                self.addressed.insert(key.name.clone());
-            }
         }
-        if let Some(reason) = owned::problem(object, &self.networks) {
+        if let Some(reason) = self.problem(object) {
             self.refuse(key, reason, is_logged);
         }
         true
@@ -377,17 +417,34 @@ impl State {
         let is_of_all = changed.contains(&self.config.cluster_id);
         let slices = self.foreign.iter().filter(|(cluster, _)| is_of_all || changed.contains(*cluster));
         let slices = slices.flat_map(|(_, slices)| slices).map(|name| (Kind::EndpointSlice, name));
-        let imports = self.addressed.iter().map(|name| (Kind::ServiceImport, name));
+        let imports = self.clusterset.imports().map(|name| (Kind::ServiceImport, name));
         let key = |(kind, name): (Kind, &String)| ObjectKey::new(kind, &self.config.broker_namespace, name);
         for key in slices.chain(imports).map(key).collect::<Vec<_>>() {
             self.check_again(&key, touched);
+        }
+        touched.extend(self.clusterset.blocked().cloned());
+    }
+
+    /// Judges imports anew of which another one has changed whose address it is.
+    fn check_imports(&mut self, names: BTreeSet<String>, touched: &mut BTreeSet<ServiceName>) {
+        for name in names {
+            let key = ObjectKey::new(Kind::ServiceImport, &self.config.broker_namespace, &name);
+            self.check_again(&key, touched);
+        }
+    }
+
+    /// Returns what is wrong with the addresses of an object on the broker.
+    fn problem(&self, object: &Object) -> Option<String> {
+        match object.kind == Kind::ServiceImport {
+            true => self.clusterset.problem(object, &self.networks),
+            false => owned::problem(object, &self.networks),
         }
     }
 
     fn check_again(&mut self, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
         let Some((name, _)) = self.places.get(&(BROKER, key.clone())) else { return };
         touched.insert(name.clone());
-        let problem = self.known(BROKER, key).and_then(|object| owned::problem(object, &self.networks));
+        let problem = self.known(BROKER, key).and_then(|object| self.problem(object));
         let is_logged = self.refused.remove(key).is_some();
         if let Some(reason) = problem {
             self.refuse(key, reason, is_logged);

@@ -35,6 +35,8 @@ fn a_released_address_is_given_again_and_a_gap_is_filled_from_the_bottom() {
     pool.release(&second);
     pool.release(&second);
     assert_eq!(pool.available(), 9);
+    let free = [4, 5, 6, 7, 8, 11, 12, 13, 14].map(|last| Ipv4Addr::new(10, 0, 0, last));
+    assert_eq!(pool.free().collect::<Vec<_>>(), free);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod api_store;
 mod clocks;
+mod clusterset;
 mod cost;
 mod export;
 mod faults;

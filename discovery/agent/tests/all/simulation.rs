@@ -1,13 +1,13 @@
 //! Three clusters in which things come and go, agents die, and stores fail, by a seed. In the end every store says what follows
 //! from the exports that are left, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::sleep;
-use trieste_control::api::{Kind, label};
+use trieste_control::api::{Kind, annotation, label};
 
 use crate::api_store::ApiStore;
 use crate::lab::{BROKER, Cluster, OPERATOR, aggregate, clusters, slices_of};
@@ -24,6 +24,8 @@ enum Event {
     RemoveService(usize),
     Export(usize, u8),
     Unexport(usize),
+    /// An export asks for one address for all clusters, or says that it wants none.
+    Ask(usize, bool),
     Kill,
     Start,
     Namespace(bool),
@@ -46,6 +48,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => service.clone().prop_map(Event::RemoveService),
         4 => (service.clone(), 1..9_u8).prop_map(|(name, since)| Event::Export(name, since)),
         2 => service.clone().prop_map(Event::Unexport),
+        2 => (service.clone(), any::<bool>()).prop_map(|(name, asks)| Event::Ask(name, asks)),
         1 => Just(Event::Kill),
         1 => Just(Event::Start),
         1 => any::<bool>().prop_map(Event::Namespace),
@@ -69,6 +72,14 @@ fn happen(cluster: &mut Cluster, event: Event) {
         Event::RemoveService(name) => gone(&cluster.store, Kind::Service, "shop", SERVICES[name]),
         Event::Export(name, since) => cluster.export(SERVICES[name], i64::from(since) * 100),
         Event::Unexport(name) => gone(&cluster.store, Kind::ServiceExport, "shop", SERVICES[name]),
+        Event::Ask(name, asks) => {
+            if cluster.store.find(Kind::ServiceExport, "shop", SERVICES[name]).is_some() {
+                cluster.edit(Kind::ServiceExport, "shop", SERVICES[name], |export| {
+                    let key = annotation::USE_CLUSTERSET_IP.to_owned();
+                    export.metadata.annotations.insert(key, asks.to_string());
+                });
+            }
+        }
         Event::Kill => cluster.agent = None,
         Event::Start => cluster.run(),
         Event::Namespace(true) => {
@@ -105,6 +116,36 @@ fn exported(cluster: &Cluster, name: &str) -> Option<(i64, bool)> {
     Some((since, service.body["spec"]["clusterIP"] == "None"))
 }
 
+/// Returns the addresses for all clusters on the broker, no two of which are the same.
+fn ips(broker: &ApiStore) -> BTreeMap<String, String> {
+    let imports = broker.all(Kind::ServiceImport, BROKER);
+    let ips = imports.iter().filter_map(|import| {
+        let ip = import.body.get("spec")?.get("ips")?.get(0)?.as_str()?.to_owned();
+        Some((import.metadata.name.clone(), ip))
+    });
+    let ips: BTreeMap<String, String> = ips.collect();
+    let distinct: BTreeSet<&String> = ips.values().collect();
+    assert_eq!(distinct.len(), ips.len(), "{ips:?}");
+    ips
+}
+
+/// Checks that a service has an address for all clusters if its oldest exporter asks for one, and has one to give.
+fn check_ip(broker: &ApiStore, name: &str, oldest: Option<&Cluster>) {
+    let ips = ips(broker);
+    let export = oldest.and_then(|cluster| cluster.store.find(Kind::ServiceExport, "shop", name));
+    let Some((cluster, export)) = oldest.zip(export) else { return };
+    let said = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP).cloned();
+    let is_virtual = exported(cluster, name).is_some_and(|(_, is_headless)| !is_headless);
+    let asks = is_virtual && said.map_or(cluster.config.gives_clusterset_ips, |said| said == "true");
+    let block = cluster.config.clusterset_ip_cidrs[0];
+    let used = ips.values().filter(|ip| block.contains(&ip.parse::<std::net::Ipv4Addr>().unwrap())).count();
+    let ip = ips.get(&format!("{name}-shop"));
+    assert_eq!(ip.is_some(), asks && (ip.is_some() || used < 2), "{name}: {ips:?}");
+    let annotations = aggregate(broker, name).unwrap().metadata.annotations;
+    assert_eq!(annotations[annotation::USE_CLUSTERSET_IP], asks.to_string());
+    assert_eq!(annotations.contains_key(annotation::CLUSTERSET_IP_ALLOCATED_BY), ip.is_some());
+}
+
 /// Checks that every store says what follows from what is exported.
 fn check(broker: &ApiStore, all: &[Cluster]) {
     for name in SERVICES {
@@ -128,6 +169,7 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
         if let Some(import) = &import {
             let expected = if kind == Some(true) { "Headless" } else { "ClusterSetIP" };
             assert_eq!(import.body["spec"]["type"], expected, "{name}");
+            check_ip(broker, name, parts.first().map(|(_, cluster)| *cluster));
         }
         for cluster in all {
             let has_namespace = cluster.store.find(Kind::Namespace, "", "shop").is_some();
@@ -163,7 +205,8 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
             let ready = cluster.said(name, "Ready");
             if exported(cluster, name).is_some() {
                 let is_winner = winners.contains(cluster.config.cluster_id.as_str());
-                assert_eq!(ready, if is_winner { "True/Exported" } else { "False/Failed" }, "{name}");
+                let expected = if is_winner { "True/Exported" } else { "False/Failed" };
+                assert!(ready.starts_with(expected), "{name}: {ready}");
             }
             let own = cluster.store.find(
                 Kind::ServiceImport,
@@ -177,10 +220,19 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
 
 async fn run(events: Vec<(usize, Event, u16)>) {
     let broker = ApiStore::default();
-    let mut all: Vec<Cluster> = IDS.iter().map(|id| Cluster::start(id, &broker)).collect();
+    let start = |(number, id): (usize, &&str)| {
+        let mut cluster = Cluster::new(id, &broker);
+        // One gives addresses to all services, and each has two of them for three services.
+        cluster.config.gives_clusterset_ips = number == 0;
+        cluster.config.clusterset_ip_cidrs = vec![format!("243.0.{number}.0/30").parse().unwrap()];
+        cluster.run();
+        cluster
+    };
+    let mut all: Vec<Cluster> = IDS.iter().enumerate().map(start).collect();
     for (cluster, event, wait) in events {
         happen(&mut all[cluster], event);
         sleep(Duration::from_millis(u64::from(wait))).await;
+        ips(&broker);
     }
     let stores: Vec<ApiStore> =
         all.iter().map(|cluster| cluster.store.clone()).chain([broker.clone()]).collect();
