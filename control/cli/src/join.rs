@@ -9,10 +9,10 @@ use ipnet::{IpNet, Ipv4Net};
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
-use trieste_deploy::globalnet::Wish;
-use trieste_deploy::join::{self, Earlier, Join, NoOne};
+use trieste_deploy::join::{self, ClustersetIps, Earlier, Join, NoOne};
 use trieste_deploy::objects::{ActiveGateways, MemberOptions, MemoryLimit};
 use trieste_deploy::preflight;
+use trieste_deploy::shares::Wish;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
 
 use super::contexts::{KubeArgs, Target};
@@ -104,6 +104,13 @@ struct NameArgs {
     /// Export and import services, and answer their names [default: if the broker has service discovery]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     service_discovery: Option<bool>,
+    /// Give services one address for the whole set whose exports say nothing of it [default: as the broker]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_clusterset_ip: Option<bool>,
+    /// The block that this cluster gives such addresses of, part of the broker's range [default: that of an earlier join, else
+    /// the first that is free]
+    #[arg(long, value_name = "CIDR")]
+    clusterset_ip_cidr: Option<Ipv4Net>,
     /// Domains beside clusterset.local [default: the broker's]
     #[arg(long, value_name = "DOMAINS", value_delimiter = ',')]
     custom_domains: Vec<String>,
@@ -197,10 +204,6 @@ struct GlobalArgs {
 struct LaterArgs {
     #[arg(long, hide = true)]
     operator_debug: bool,
-    #[arg(long, hide = true)]
-    enable_clusterset_ip: bool,
-    #[arg(long, hide = true)]
-    clusterset_ip_cidr: Option<String>,
 }
 
 /// Runs the command.
@@ -320,6 +323,10 @@ impl JoinArgs {
             },
             globalnet: self.global.globalnet,
             share: self.global.wish(),
+            clusterset_ips: ClustersetIps {
+                is_default: self.names.enable_clusterset_ip,
+                cidr: self.names.clusterset_ip_cidr,
+            },
             label_gateway: self.cable.label_gateway,
             ignore_requirements: self.ignore_requirements,
             patience: Duration::from_secs(self.wait_timeout),
@@ -411,11 +418,8 @@ impl JoinArgs {
         let later = &self.later;
         let (_, unused) = self.image.image()?;
         unused.iter().for_each(|text| remark(&format!("warning: {text}")));
-        let no_ips = "this version has no addresses for services of the set";
         without_effect(&[
             (later.operator_debug, "--operator-debug", "there is no operator"),
-            (later.enable_clusterset_ip, "--enable-clusterset-ip", no_ips),
-            (later.clusterset_ip_cidr.is_some(), "--clusterset-ip-cidr", no_ips),
             (
                 self.cable.multi_active_gateway == Some(true),
                 "--multi-active-gateway",

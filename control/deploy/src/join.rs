@@ -8,6 +8,7 @@
 //! The broker's side comes first: what the cluster's objects need is there before they are. Run again, both sides end
 //! as they are; after a crash, the next run goes on.
 
+mod clusterset;
 mod earlier;
 mod gather;
 mod names;
@@ -21,6 +22,7 @@ use register::{account, register};
 
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
@@ -28,13 +30,13 @@ use crate::apply::{apply_all, define, remove};
 use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Subnets, discover};
 use crate::error::DeployError;
-use crate::globalnet::{self, Foreign, Wish};
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE};
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
 use crate::service_discovery;
+use crate::shares::{self, CLUSTERSET_IPS, Foreign, GLOBALNET, Share, Wish};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -51,12 +53,23 @@ pub struct Join {
     pub globalnet: bool,
     /// Which global addresses it then wants.
     pub share: Wish,
+    /// What was said of clusterset IPs.
+    pub clusterset_ips: ClustersetIps,
     /// Whether a node is labelled as a gateway if none is.
     pub label_gateway: bool,
     /// Whether requirements that are not met are doubts.
     pub ignore_requirements: bool,
     /// How long pods may take to come up; zero does not wait.
     pub patience: Duration,
+}
+
+/// What was said of the addresses that stand for services in all clusters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClustersetIps {
+    /// Whether services have one whose exports say nothing of it; what the broker says if nothing is said.
+    pub is_default: Option<bool>,
+    /// The block that this cluster gives them of.
+    pub cidr: Option<Ipv4Net>,
 }
 
 /// Somebody who can choose. Tests and scripts cannot.
@@ -93,6 +106,8 @@ pub struct Plan {
     /// The global addresses that are wanted, and what they must not overlap; `None` without globalnet. Which ones they
     /// become is settled when they are written down.
     share: Option<(Wish, Foreign)>,
+    /// Likewise of the block of clusterset IPs.
+    clusterset_ips: Option<(Wish, Foreign)>,
     patience: Duration,
 }
 
@@ -126,14 +141,17 @@ pub async fn prepare(
     member.former_cable_driver = preflight::former_driver(driver, before, former, &there.drivers);
     let foreign = foreign(&member, &there);
     let book = there.globalnet.as_ref().filter(|_| options.globalnet);
-    let share = book.map(|book| globalnet::choose(book, &member.cluster_id, options.share, &foreign));
+    let share = book.map(|book| shares::choose(book, &member.cluster_id, options.share, &foreign));
     if let Some(Ok(share)) = &share {
         member.global_cidrs = vec![share.cidr.into()];
     }
+    let (clusterset_ips, of_clusterset_ips) =
+        clusterset::choose(&options.clusterset_ips, &mut member, &there);
     let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
     let mut findings = check(options, &member, &network, &here, &there);
     findings.extend(share.map(|share| share.map_or_else(|bad| bad, |share| share.finding(options.share))));
+    findings.extend(of_clusterset_ips);
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
     let lacks_service_rights = member.has_service_discovery() && !there.has_service_rights;
@@ -155,6 +173,7 @@ pub async fn prepare(
         label,
         has_gateway,
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
+        clusterset_ips,
         patience: options.patience,
     })
 }
@@ -182,14 +201,12 @@ pub async fn carry_out(
     steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
     let mut member = register(broker, plan).await?;
     if let Some((wish, foreign)) = &plan.share {
-        let share = globalnet::take(broker, &member, *wish, foreign).await?;
-        let cidrs = vec![share.cidr.into()];
-        if member.global_cidrs != cidrs {
-            let text =
-                format!("Another cluster has just been given these: the global CIDR is {}", share.cidr);
-            steps.remark(Outcome::Warning, &text);
-            member.global_cidrs = cidrs;
-        }
+        let share = shares::take(broker, &member, &GLOBALNET, (*wish, foreign)).await?;
+        settle(&mut member.global_cidrs, &share, steps);
+    }
+    if let Some((wish, foreign)) = &plan.clusterset_ips {
+        let share = shares::take(broker, &member, &CLUSTERSET_IPS, (*wish, foreign)).await?;
+        settle(&mut member.clusterset_ip_cidrs, &share, steps);
     }
     steps.end(Outcome::Success);
 
@@ -225,6 +242,17 @@ pub async fn carry_out(
         return Ok(());
     }
     wait::until_up(local, &member, plan, steps).await
+}
+
+/// Takes the share over that was written down, which is another one than was planned if somebody was faster.
+fn settle(cidrs: &mut Vec<IpNet>, share: &Share, steps: &mut dyn Steps) {
+    let taken = vec![share.cidr.into()];
+    if *cidrs != taken {
+        let (what, cidr) = (share.called(), share.cidr);
+        let text = format!("Another cluster has just been given these: the {what} is {cidr}");
+        steps.remark(Outcome::Warning, &text);
+        *cidrs = taken;
+    }
 }
 
 /// The lines of upstream's tool, with where each fact comes from.

@@ -12,7 +12,6 @@ mod connect;
 pub mod deploy_broker;
 pub mod discover;
 mod error;
-pub mod globalnet;
 pub mod join;
 mod object_ref;
 pub mod objects;
@@ -24,6 +23,7 @@ pub mod remove_member;
 mod server;
 mod service_discovery;
 mod services;
+pub mod shares;
 pub mod uninstall;
 
 pub use apply::{Tally, apply_all};

@@ -74,7 +74,7 @@ impl Difference {
             Self::AffinityConfig => "SessionAffinityConfigConflict,ConflictingSessionAffinityConfig",
             Self::InternalTrafficPolicy => "InternalTrafficPolicyConflict",
             Self::TrafficDistribution => "TrafficDistributionConflict",
-            Self::ClustersetIp => "ConflictingClusterSetIPEnablement",
+            Self::ClustersetIp => "ClusterSetIPEnablementConflict,ConflictingClusterSetIPEnablement",
             Self::Labels => "LabelsConflict",
             Self::Annotations => "AnnotationsConflict",
         }

@@ -127,7 +127,8 @@ fn exporters_share_an_import_and_the_last_one_removes_it() {
     patch(&set.b, json!({"spec": {"ports": ports}})).unwrap();
     let allocated = json!({"metadata": {"annotations": {"lighthouse.submariner.io/clusterset-ip-allocated-by": "cluster-a"}}});
     set.refused(patch(&set.b, allocated.clone()), "may only write itself");
-    patch(&set.a, allocated).unwrap();
+    patch(&set.a, allocated.clone()).unwrap();
+    allocations(&set, &patch, &allocated);
     set.refused(set.a.delete(&own).map(drop), "that other clusters export");
     // One goes, then the other.
     patch(
@@ -138,6 +139,34 @@ fn exporters_share_an_import_and_the_last_one_removes_it() {
     .unwrap();
     set.a.patch(&format!("{own}/status"), &status(&["cluster-b"])).unwrap();
     assert!(set.b.delete(&own).unwrap());
+}
+
+/// The address that one member has given is not taken from it while it exports the service and there is the address.
+fn allocations(set: &Set, patch: &impl Fn(&Member, Value) -> anyhow::Result<Value>, by_a: &Value) {
+    let by = |cluster: Value| json!({"metadata": {"annotations": {"lighthouse.submariner.io/clusterset-ip-allocated-by": cluster}}});
+    let ips = |ips: Value| json!({"spec": {"ips": ips}});
+    let stamp =
+        |since: Value| json!({"metadata": {"annotations": {"timestamp.submariner.io/cluster-a": since}}});
+    patch(&set.a, ips(json!(["243.0.0.1"]))).unwrap();
+    for value in [Value::Null, json!("cluster-b")] {
+        set.refused(
+            patch(&set.b, by(value)),
+            "only if that does not export the service or the address is gone",
+        );
+    }
+    // The oldest export wants no address: it goes first, then whose it was.
+    patch(&set.b, ips(Value::Null)).unwrap();
+    patch(&set.b, by(Value::Null)).unwrap();
+    // Who gave it exports the service no more.
+    patch(&set.a, by_a.clone()).unwrap();
+    patch(&set.a, ips(json!(["243.0.0.1"]))).unwrap();
+    patch(&set.a, stamp(Value::Null)).unwrap();
+    set.refused(patch(&set.b, by(json!("cluster-c"))), "may only write itself");
+    patch(&set.b, by(json!("cluster-b"))).unwrap();
+    patch(&set.a, stamp(json!("1"))).unwrap();
+    set.refused(patch(&set.a, by(Value::Null)), "may only write itself");
+    patch(&set.b, by(Value::Null)).unwrap();
+    patch(&set.a, by_a.clone()).unwrap();
 }
 
 #[test]

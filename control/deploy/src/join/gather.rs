@@ -7,7 +7,6 @@ use super::register::registration;
 use crate::apply::missing_rights;
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
-use crate::globalnet::{self, Book};
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
@@ -15,6 +14,7 @@ use crate::objects::names::{
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
 use crate::server::Server;
+use crate::shares::{self, Book, CLUSTERSET_IPS, GLOBALNET};
 
 /// Most gateway nodes whose pods are looked at.
 const MOST_NODES: usize = 16;
@@ -43,6 +43,8 @@ pub(super) struct There {
     pub(super) drivers: Vec<Offer>,
     /// Who has which global addresses; `None` without globalnet.
     pub(super) globalnet: Option<Book>,
+    /// Who gives which clusterset IPs; `None` if the broker has none.
+    pub(super) clusterset_ips: Option<Book>,
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
     pub(super) has_our_role: bool,
     /// Whether our Role lets agents export services: one that an older version has made does not.
@@ -56,7 +58,11 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let endpoints = broker.list(version, "Endpoint", Some(namespace), "").await?;
     let account = ObjectRef::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
     let account = broker.find(&account).await?;
-    let globalnet = globalnet::read(broker, namespace).await?;
+    let globalnet = shares::read(broker, namespace, &GLOBALNET).await?;
+    let clusterset_ips = match member.has_service_discovery() {
+        true => shares::read(broker, namespace, &CLUSTERSET_IPS).await?,
+        false => None,
+    };
     let role = ObjectRef::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
     let specs: Vec<ClusterSpec> = clusters
         .into_iter()
@@ -76,6 +82,7 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         others: Others(specs),
         drivers,
         globalnet,
+        clusterset_ips,
         has_our_role: role.is_some(),
         has_service_rights: role.is_none_or(|role| grants_services(&role)),
     })

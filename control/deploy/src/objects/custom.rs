@@ -52,6 +52,7 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     }
     if !options.clusterset_ip_cidrs.is_empty() {
         spec["clustersetIPCIDR"] = json!(joined(&options.clusterset_ip_cidrs));
+        spec["clustersetIPEnabled"] = json!(options.clusterset_ips_by_default);
     }
     if !options.custom_domains.is_empty() {
         spec["customDomains"] = json!(options.custom_domains);

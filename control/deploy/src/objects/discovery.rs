@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::names::{BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS};
+use super::options::joined;
 use super::pod::{
     Volume, add_pull_secrets, field, node_selector, path, pod_labels, proxy_variables, unprivileged, variable,
 };
@@ -43,6 +44,15 @@ fn agent(options: &MemberOptions) -> Manifest {
         variable("TRIESTE_LEADER_ELECTION", "true"),
         field("POD_NAME", "metadata.name"),
     ];
+    if !options.clusterset_ip_cidrs.is_empty() {
+        variables.extend([
+            variable("SUBMARINER_CLUSTERSET_IP_CIDR", joined(&options.clusterset_ip_cidrs)),
+            variable("SUBMARINER_CLUSTERSET_IP_ENABLED", options.clusterset_ips_by_default.to_string()),
+        ]);
+    }
+    variables.extend(
+        options.clusterset_ip_range.map(|range| variable("TRIESTE_CLUSTERSET_IP_RANGE", range.to_string())),
+    );
     variables.extend(proxy_variables(options));
     let container = json!({
         "command": [path("trieste-discovery"), "agent"],
@@ -67,7 +77,7 @@ fn agent(options: &MemberOptions) -> Manifest {
 
 /// Returns two servers, on two nodes where there are two: while one is exchanged the other answers.
 fn dns(options: &MemberOptions) -> Manifest {
-    let variables = vec![
+    let mut variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
         variable("SUBMARINER_DEBUG", options.debug.to_string()),
@@ -75,6 +85,10 @@ fn dns(options: &MemberOptions) -> Manifest {
         variable("TRIESTE_DNS_PORT", DNS_PORT.to_string()),
         variable("TRIESTE_DNS_DRAIN", DNS_DRAIN.to_string()),
     ];
+    // Addresses of all clusters have names here.
+    variables.extend(
+        options.clusterset_ip_range.map(|range| variable("SUBMARINER_CLUSTERSET_IP_CIDR", range.to_string())),
+    );
     let port = |name: &str, protocol: &str, port: u16| json!({"name": name, "protocol": protocol, "containerPort": port});
     let container = json!({
         "command": [path("trieste-discovery"), "dns"],
@@ -231,6 +245,38 @@ mod tests {
         assert_eq!(service["spec"]["selector"], dns["spec"]["selector"]["matchLabels"]);
         let budget = find(&options, "PodDisruptionBudget", DISCOVERY_DNS);
         assert_eq!(budget["spec"]["selector"], dns["spec"]["selector"]);
+    }
+
+    #[test]
+    fn the_agent_is_told_its_block_and_the_dns_servers_the_range() {
+        let mut options = example();
+        let variables = |options: &MemberOptions, name: &str| -> Vec<String> {
+            let container =
+                find(options, "Deployment", name)["spec"]["template"]["spec"]["containers"][0].clone();
+            let all = container["env"].as_array().unwrap().clone();
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let of_ips = all.iter().filter(|one| text(&one["name"]).contains("CLUSTERSET_IP"));
+            of_ips.map(|one| format!("{}={}", text(&one["name"]), text(&one["value"]))).collect()
+        };
+        let none = [DISCOVERY_AGENT, DISCOVERY_DNS].map(|name| variables(&options, name));
+        assert_eq!(none.concat(), Vec::<String>::new());
+        options.clusterset_ip_cidrs = vec!["243.0.16.0/20".parse().unwrap()];
+        options.clusterset_ip_range = Some("243.0.0.0/8".parse().unwrap());
+        options.clusterset_ips_by_default = true;
+        assert_eq!(
+            variables(&options, DISCOVERY_AGENT),
+            [
+                "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20",
+                "SUBMARINER_CLUSTERSET_IP_ENABLED=true",
+                "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8"
+            ]
+        );
+        assert_eq!(variables(&options, DISCOVERY_DNS), ["SUBMARINER_CLUSTERSET_IP_CIDR=243.0.0.0/8"]);
+        let settings = find(&options, "Submariner", "submariner");
+        assert_eq!(
+            (&settings["spec"]["clustersetIPCIDR"], &settings["spec"]["clustersetIPEnabled"]),
+            (&json!("243.0.16.0/20"), &json!(true))
+        );
     }
 
     #[test]

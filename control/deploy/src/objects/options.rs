@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
@@ -37,8 +37,12 @@ pub struct MemberOptions {
     pub global_cidrs: Vec<IpNet>,
     /// What other members may claim; empty for private space.
     pub allow_remote_cidrs: Vec<IpNet>,
-    /// The addresses for services of the set; empty without them.
+    /// The addresses that this cluster gives services for the whole set; empty without them.
     pub clusterset_ip_cidrs: Vec<IpNet>,
+    /// Where all clusters' are, if that is known.
+    pub clusterset_ip_range: Option<Ipv4Net>,
+    /// Whether services have such an address whose exports say nothing of it.
+    pub clusterset_ips_by_default: bool,
     /// The network plugin, in upstream's words; empty means `generic`.
     pub network_plugin: String,
     /// The kind of cable.
@@ -174,6 +178,8 @@ impl MemberOptions {
             global_cidrs: Vec::new(),
             allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),
+            clusterset_ip_range: None,
+            clusterset_ips_by_default: false,
             network_plugin: String::new(),
             cable_driver: "wireguard".to_owned(),
             former_cable_driver: None,

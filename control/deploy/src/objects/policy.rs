@@ -244,17 +244,21 @@ fn exporters() -> Value {
     validation(expression, &message)
 }
 
-/// Nobody takes the allocation of a service's address upon somebody else, or away from them.
+/// Nobody takes the allocation of a service's address upon somebody else, or away from them while they export the service and
+/// it has the address.
 fn allocation() -> Value {
     let value =
         |of: &str| format!("('{ALLOCATED_BY}' in variables.{of} ? variables.{of}['{ALLOCATED_BY}'] : '')");
     let (after, before) = (value("after"), value("before"));
     let expression = format!(
         "!variables.isImport || variables.isRemoval || {after} == {before} || \
-         [{after}, {before}].all(c, c == '' || c == variables.cluster)"
+         ({after} in ['', variables.cluster] && ({before} in ['', variables.cluster] || \
+         !(('{TIMESTAMP}' + {before}) in variables.before) || \
+         !(oldObject != null && has(oldObject.spec) && has(oldObject.spec.ips) && size(oldObject.spec.ips) > 0)))"
     );
     let message = format!(
-        "'cluster ' + variables.cluster + ' may only write itself into the annotation {ALLOCATED_BY}'"
+        "'cluster ' + variables.cluster + ' may only write itself into the annotation {ALLOCATED_BY}, and in the place \
+         of another cluster only if that does not export the service or the address is gone'"
     );
     validation(&expression, &message)
 }

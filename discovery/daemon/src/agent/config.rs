@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser};
+use ipnet::{IpNet, Ipv4Net};
 use trieste_control::api::check_namespace;
-use trieste_control::parse::parse_bool;
+use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::store::Location;
 use trieste_control::store::kube::ServerSettings;
 use trieste_discovery_agent::AgentConfig;
@@ -65,6 +66,18 @@ pub struct Options {
     /// Whether others reach this cluster's services by global addresses.
     #[arg(long, env = "SUBMARINER_GLOBALNET_ENABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub globalnet: bool,
+
+    /// The blocks that this cluster gives clusterset IPs of, separated by commas; those of IPv6 are not used.
+    #[arg(long, env = "SUBMARINER_CLUSTERSET_IP_CIDR", default_value = "", value_name = "CIDRS")]
+    pub clusterset_ip_cidrs: Cidrs,
+
+    /// Whether services have a clusterset IP whose exports say nothing of it.
+    #[arg(long, env = "SUBMARINER_CLUSTERSET_IP_ENABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub clusterset_ips: bool,
+
+    /// Where the clusterset IPs of all clusters are, separated by commas [default: anywhere].
+    #[arg(long, env = "TRIESTE_CLUSTERSET_IP_RANGE", default_value = "", value_name = "CIDRS")]
+    pub clusterset_ip_range: Cidrs,
 
     /// Whether one of several agents is elected to write, by a Lease; under upstream's name there is no election.
     #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
@@ -128,6 +141,9 @@ impl Options {
                 namespace: self.namespace.clone(),
                 broker_namespace: self.broker_namespace.clone(),
                 has_globalnet: self.globalnet,
+                gives_clusterset_ips: self.clusterset_ips,
+                clusterset_ip_cidrs: ipv4(&self.clusterset_ip_cidrs),
+                clusterset_ip_ranges: ipv4(&self.clusterset_ip_range),
                 withdraws: self.uninstall,
                 ..AgentConfig::new(cluster)
             },
@@ -169,6 +185,11 @@ impl Options {
     }
 }
 
+/// Returns the networks of IPv4.
+fn ipv4(cidrs: &Cidrs) -> Vec<Ipv4Net> {
+    cidrs.0.iter().filter_map(|net| if let IpNet::V4(net) = net { Some(net.trunc()) } else { None }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +220,26 @@ mod tests {
         assert_eq!(settings.token_file.unwrap(), Path::new("/run/secrets/submariner.io/s/token"));
         assert_eq!((config.candidate.as_deref(), config.agent.withdraws), (Some("x"), false));
         assert_eq!(config.http, ["[::]:8082".parse().unwrap()]);
+    }
+
+    #[test]
+    fn blocks_of_clusterset_ips_are_lists_of_which_ipv4_counts() {
+        let config = |arguments: &[&str]| {
+            options(&[&["--cluster-id=east", "--broker=dir:/x"], arguments].concat()).config().unwrap().agent
+        };
+        let none = config(&[]);
+        assert!(!none.gives_clusterset_ips && none.clusterset_ip_cidrs.is_empty());
+        let some = config(&[
+            "--clusterset-ip-cidrs=243.0.0.9/20, fd00::/64,243.0.16.0/20",
+            "--clusterset-ips",
+            "--clusterset-ip-range=243.0.0.0/8",
+        ]);
+        let texts: Vec<String> = some.clusterset_ip_cidrs.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["243.0.0.0/20", "243.0.16.0/20"]);
+        assert!(some.gives_clusterset_ips);
+        assert_eq!(some.clusterset_ip_ranges, ["243.0.0.0/8".parse().unwrap()]);
+        let words = [NAME, "--cluster-id=east", "--clusterset-ip-cidrs=243.0.0.0"];
+        assert!(Options::try_parse_from(words).is_err());
     }
 
     #[test]

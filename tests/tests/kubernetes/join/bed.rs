@@ -9,9 +9,9 @@ use trieste_control::steps::Record;
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::deploy_broker::{DeployBroker, deploy_broker};
 use trieste_deploy::discover::Given;
-use trieste_deploy::globalnet::Wish;
-use trieste_deploy::join::{self, Join, NoOne, member_of};
+use trieste_deploy::join::{self, ClustersetIps, Join, NoOne, member_of};
 use trieste_deploy::objects::BrokerOptions;
+use trieste_deploy::shares::Wish;
 use trieste_deploy::uninstall::{self, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
@@ -128,6 +128,7 @@ impl Bed {
             replace_psk: false,
             globalnet: true,
             share: Wish::default(),
+            clusterset_ips: ClustersetIps::default(),
             label_gateway: true,
             ignore_requirements: false,
             patience: PATIENCE,

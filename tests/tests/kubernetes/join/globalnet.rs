@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use trieste_deploy::broker_info::BrokerInfo;
-use trieste_deploy::globalnet::Wish;
 use trieste_deploy::join::Join;
 use trieste_deploy::objects::{BrokerOptions, Globalnet};
+use trieste_deploy::shares::Wish;
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::Client;
@@ -75,6 +75,28 @@ fn clusters_with_the_same_addresses_join_a_broker_that_gives_out_global_ones() {
     });
     assert_eq!(shares(&east.client), west_has("242.7.0.0/20"));
     assert_eq!(programs(&west.client), ["242.7.0.0/20"; 2]);
+    // Each has a block of clusterset IPs too, also where services have none by themselves.
+    let blocks = json!([{"cluster_id": "east", "global_cidr": ["243.0.0.0/20"]},
+        {"cluster_id": "west", "global_cidr": ["243.0.16.0/20"]}]);
+    assert_eq!(given(&east.client, "submariner-clustersetip-info"), blocks);
+    assert_eq!(
+        agent(&west.client),
+        [
+            "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20",
+            "SUBMARINER_CLUSTERSET_IP_ENABLED=false",
+            "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8"
+        ]
+    );
+}
+
+/// Returns what the agent of service discovery is told of clusterset IPs.
+fn agent(client: &Client) -> Vec<String> {
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/submariner-lighthouse-agent");
+    let deployment = client.get(&path).unwrap();
+    let all = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let found = all.iter().filter(|one| text(&one["name"]).contains("CLUSTERSET_IP"));
+    found.map(|one| format!("{}={}", text(&one["name"]), text(&one["value"]))).collect()
 }
 
 fn said(cidr: &str) -> Wish {
@@ -92,7 +114,11 @@ fn same(west: &Bed, info: &BrokerInfo, share: Wish) -> Join {
 
 /// Who has what, as the broker's ConfigMap says it.
 fn shares(broker: &Client) -> Value {
-    let path = format!("/api/v1/namespaces/{BROKER_NAMESPACE}/configmaps/submariner-globalnet-info");
+    given(broker, "submariner-globalnet-info")
+}
+
+fn given(broker: &Client, map: &str) -> Value {
+    let path = format!("/api/v1/namespaces/{BROKER_NAMESPACE}/configmaps/{map}");
     let map = broker.get(&path).unwrap();
     serde_json::from_str(map["data"]["clusterinfo"].as_str().unwrap()).unwrap()
 }

@@ -6,14 +6,14 @@ use trieste_control::steps::Outcome;
 
 fn map(range: &str, size: &str, entries: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": GLOBALNET_INFO, "namespace": "meet", "resourceVersion": "7"},
+        "metadata": {"name": GLOBALNET.config_map, "namespace": "meet", "resourceVersion": "7"},
         "data": {"globalnetEnabled": "true", "globalnetCidrRange": json!(range).to_string(),
             "globalnetClusterSize": size, "clusterinfo": entries.to_string()}})
 }
 
 fn book(entries: &[(&str, &str)]) -> Book {
     let entries = entries.iter().map(|(id, net)| json!({"cluster_id": id, "global_cidr": [net]}));
-    Book::read(&map("242.0.0.0/8", "65536", &entries.collect())).unwrap()
+    Book::read(&map("242.0.0.0/8", "65536", &entries.collect()), &GLOBALNET).unwrap()
 }
 
 fn chosen(book: &Book, id: &str, wish: Wish) -> Result<String, String> {
@@ -31,8 +31,11 @@ fn size(size: u32) -> Wish {
 
 #[test]
 fn the_brokers_config_map_is_read_as_upstream_writes_it() {
-    assert!(is_enabled(Some(&json!({"data": {"globalnetEnabled": "true"}}))));
-    assert!(!is_enabled(Some(&json!({"data": {"globalnetEnabled": "false"}}))) && !is_enabled(None));
+    assert!(is_enabled(&GLOBALNET, Some(&json!({"data": {"globalnetEnabled": "true"}}))));
+    assert!(
+        !is_enabled(&GLOBALNET, Some(&json!({"data": {"globalnetEnabled": "false"}})))
+            && !is_enabled(&GLOBALNET, None)
+    );
     let book = book(&[("c1", "242.0.0.0/16")]);
     assert_eq!(book.share_of("c1").unwrap().to_string(), "242.0.0.0/16");
     assert_eq!(book.share_of("c2"), None);
@@ -105,7 +108,7 @@ fn a_share_that_makes_no_sense_or_does_not_fit_is_refused_with_what_to_do() {
         assert!(error.contains(text), "{wish:?}: {error}");
     }
     let map = map("242.0.0.0/16", "32768", &json!([{"cluster_id": "a", "global_cidr": ["242.0.0.0/16"]}]));
-    let full = Book::read(&map).unwrap();
+    let full = Book::read(&map, &GLOBALNET).unwrap();
     assert!(chosen(&full, "b", Wish::default()).unwrap_err().contains("has no 32768 left"));
 }
 
@@ -121,11 +124,11 @@ fn a_book_that_cannot_be_read_gives_nothing_out() {
     ] {
         let mut bad = good.clone();
         bad["data"][field] = json!(value);
-        assert!(Book::read(&bad).is_err(), "{field} {value}");
+        assert!(Book::read(&bad, &GLOBALNET).is_err(), "{field} {value}");
     }
     let mut empty = good;
     empty["data"]["clusterinfo"] = json!("null");
-    assert!(Book::read(&empty).is_ok(), "Go writes an empty list like this");
+    assert!(Book::read(&empty, &GLOBALNET).is_ok(), "Go writes an empty list like this");
 }
 
 #[tokio::test]
@@ -135,10 +138,10 @@ async fn a_share_is_written_down_beside_the_others_once() {
     fake.put(map("242.0.0.0/8", "65536", &theirs));
     let (server, foreign) = (fake.server(), Foreign::default());
     for _ in 0..2 {
-        let share = take(&server, &member("b"), Wish::default(), &foreign).await.unwrap();
+        let share = take(&server, &member("b"), &GLOBALNET, (Wish::default(), &foreign)).await.unwrap();
         assert_eq!(share.cidr.to_string(), "242.1.0.0/16");
     }
-    let there = server.find(&place("meet")).await.unwrap().unwrap();
+    let there = server.find(&place("meet", &GLOBALNET)).await.unwrap().unwrap();
     let entries: Value = serde_json::from_str(there["data"]["clusterinfo"].as_str().unwrap()).unwrap();
     let ours = json!({"cluster_id": "b", "global_cidr": ["242.1.0.0/16"]});
     assert_eq!(entries, json!([theirs[0], ours]));
@@ -154,7 +157,8 @@ async fn of_two_clusters_that_join_at_once_the_slower_one_gets_the_next_share() 
         "65536",
         &json!([{"cluster_id": "a", "global_cidr": ["242.0.0.0/16"]}]),
     ));
-    let share = take(&fake.server(), &member("b"), Wish::default(), &Foreign::default()).await.unwrap();
+    let share =
+        take(&fake.server(), &member("b"), &GLOBALNET, (Wish::default(), &Foreign::default())).await.unwrap();
     assert_eq!(share.cidr.to_string(), "242.1.0.0/16");
 
     fake.before_replacing(map(
@@ -162,7 +166,8 @@ async fn of_two_clusters_that_join_at_once_the_slower_one_gets_the_next_share() 
         "65536",
         &json!([{"cluster_id": "d", "global_cidr": ["242.2.0.0/16"]}]),
     ));
-    let error = take(&fake.server(), &member("c"), cidr("242.2.0.0/16"), &Foreign::default()).await;
+    let error =
+        take(&fake.server(), &member("c"), &GLOBALNET, (cidr("242.2.0.0/16"), &Foreign::default())).await;
     assert!(error.unwrap_err().to_string().contains("given to cluster d"));
 }
 

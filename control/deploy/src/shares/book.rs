@@ -3,6 +3,7 @@
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
+use super::Kind;
 use crate::objects::{RangeError, share_of_range};
 
 /// Most members of a book.
@@ -11,6 +12,7 @@ const MOST: usize = 4096;
 /// Who has which share of which range.
 #[derive(Debug, Clone)]
 pub struct Book {
+    kind: &'static Kind,
     object: Value,
     range: Ipv4Net,
     size: u32,
@@ -24,18 +26,17 @@ impl Book {
     ///
     /// # Errors
     /// What of it makes no sense.
-    pub fn read(object: &Value) -> Result<Self, String> {
+    pub fn read(object: &Value, kind: &'static Kind) -> Result<Self, String> {
         let text = |field: &str| object["data"][field].as_str().unwrap_or_default();
-        let range = text("globalnetCidrRange");
+        let range = text(kind.range);
         // A JSON text, quotes included.
         let range = serde_json::from_str::<String>(range).unwrap_or_else(|_| range.to_owned());
         let range = range
             .parse::<Ipv4Net>()
-            .map_err(|_| format!("globalnetCidrRange `{}` is no CIDR of IPv4", shown(&range)))?;
-        let size = text("globalnetClusterSize");
-        let size = size
-            .parse()
-            .map_err(|_| format!("globalnetClusterSize `{}` is no number of addresses", shown(size)))?;
+            .map_err(|_| format!("{} `{}` is no CIDR of IPv4", kind.range, shown(&range)))?;
+        let size = text(kind.size);
+        let size =
+            size.parse().map_err(|_| format!("{} `{}` is no number of addresses", kind.size, shown(size)))?;
         let entries = match text("clusterinfo") {
             "" => Vec::new(),
             list => serde_json::from_str::<Option<Vec<Value>>>(list)
@@ -46,7 +47,17 @@ impl Book {
             return Err(format!("clusterinfo has {} entries; {MOST} are the most", entries.len()));
         }
         let shares = entries.iter().map(share).collect::<Result<_, _>>()?;
-        Ok(Self { object: object.clone(), range: range.trunc(), size, entries, shares })
+        Ok(Self { kind, object: object.clone(), range: range.trunc(), size, entries, shares })
+    }
+
+    /// Of which addresses it is.
+    pub(crate) fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// Whether the broker says that such addresses are on.
+    pub(crate) fn is_enabled(&self) -> bool {
+        super::is_enabled(self.kind, Some(&self.object))
     }
 
     /// Where shares are taken from.
@@ -59,7 +70,7 @@ impl Book {
     /// # Errors
     /// That they do not.
     pub fn rounded(&self, wanted: Option<u32>) -> Result<u32, RangeError> {
-        share_of_range("globalnet", self.range, wanted.unwrap_or(self.size))
+        share_of_range(self.kind.what, self.range, wanted.unwrap_or(self.size))
     }
 
     /// What a member has: the first network of its entry, as upstream reads it.
@@ -92,7 +103,7 @@ fn shown(text: &str) -> String {
     text.escape_debug().take(80).collect()
 }
 
-/// An entry's member and networks. An entry that cannot be read is an error: its addresses would be given out again.
+/// An entry's member and networks, which have one name in both ConfigMaps. An entry that cannot be read is an error: its addresses would be given out again.
 fn share(entry: &Value) -> Result<(String, Vec<Ipv4Net>), String> {
     let wrong = || format!("its entry `{}` is no member with networks", shown(&entry.to_string()));
     let id = entry["cluster_id"].as_str().ok_or_else(wrong)?;

@@ -1,31 +1,30 @@
-//! Who has which global addresses, as the broker's ConfigMap says it (api §12.2), and the share that a cluster takes
-//! when it joins.
+//! Who has which global addresses, and who gives which clusterset IPs, as the broker's ConfigMaps say it (api §12.2), and the
+//! share that a cluster takes when it joins.
 //!
 //! ```text
 //!   read ──▶ choose ──▶ Share                                      changes nothing
 //!   take: read ──▶ choose ──▶ update, if nobody was faster ──▶ …    until it is written
 //! ```
 //!
-//! A share is an aligned block, the first that is free. The ConfigMap is upstream's to the letter, so that members of
+//! A share is an aligned block, the first that is free. The ConfigMaps are upstream's to the letter, so that members of
 //! both tools take their shares from one range.
 
 mod book;
+mod kind;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 use trieste_control::api::{ClusterSpec, overlap};
 
 pub use book::Book;
+pub use kind::{CLUSTERSET_IPS, GLOBALNET, Kind};
 
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::GLOBALNET_INFO;
 use crate::objects::{MemberOptions, usable_range};
 use crate::preflight::Finding;
 use crate::server::Server;
 
-/// The longest prefix that has room for 8 egress addresses, a gateway and a few services.
-const LONGEST_PREFIX: u8 = 28;
 /// How often a share is chosen anew because another cluster has been faster.
 const ATTEMPTS: usize = 16;
 
@@ -39,12 +38,13 @@ pub struct Wish {
 }
 
 /// The addresses of a cluster, and where they come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// The addresses.
     pub cidr: Ipv4Net,
     /// Where they come from.
     pub origin: Origin,
+    kind: &'static Kind,
 }
 
 /// Where a share comes from.
@@ -89,23 +89,31 @@ impl Foreign {
     }
 }
 
-/// Reads the broker's book; `None` if globalnet is off or the broker has none.
+/// Reads one of the broker's books; `None` if the broker has none, or has no globalnet.
 ///
 /// # Errors
 /// [`DeployError`] if the server does not answer, or the ConfigMap makes no sense.
-pub(crate) async fn read(broker: &Server, namespace: &str) -> Result<Option<Book>, DeployError> {
-    let config = broker.find(&place(namespace)).await?;
-    config.filter(|map| is_enabled(Some(map))).map(|map| Book::read(&map)).transpose().map_err(|reason| {
+pub(crate) async fn read(
+    broker: &Server,
+    namespace: &str,
+    kind: &'static Kind,
+) -> Result<Option<Book>, DeployError> {
+    let config = broker.find(&place(namespace, kind)).await?;
+    let config = config.filter(|map| kind.is_for_all || is_enabled(kind, Some(map)));
+    config.map(|map| Book::read(&map, kind)).transpose().map_err(|reason| {
+        let name = kind.config_map;
         DeployError::refused(
-            format!("the ConfigMap {GLOBALNET_INFO} of the broker cannot be read: {reason}"),
-            format!("look at it on the broker's cluster: kubectl -n {namespace} get configmap {GLOBALNET_INFO} -o yaml"),
+            format!("the ConfigMap {name} of the broker cannot be read: {reason}"),
+            format!(
+                "look at it on the broker's cluster: kubectl -n {namespace} get configmap {name} -o yaml"
+            ),
         )
     })
 }
 
-/// Whether the broker's ConfigMap says that globalnet is on.
-pub(crate) fn is_enabled(config_map: Option<&Value>) -> bool {
-    config_map.is_some_and(|map| map["data"]["globalnetEnabled"].as_str() == Some("true"))
+/// Whether the broker's ConfigMap says that such addresses are on.
+pub(crate) fn is_enabled(kind: &Kind, config_map: Option<&Value>) -> bool {
+    config_map.is_some_and(|map| map["data"][kind.enabled].as_str() == Some("true"))
 }
 
 /// Chooses a cluster's share, without writing it down.
@@ -116,17 +124,19 @@ pub fn choose(book: &Book, id: &str, wish: Wish, foreign: &Foreign) -> Result<Sh
     let before = book.share_of(id);
     let share = match (wish.cidr, wish.size, before) {
         (Some(_), Some(_), _) => {
-            let text =
-                "--globalnet-cidr says how many addresses there are: --globalnet-cluster-size says it again";
+            let text = format!(
+                "{} says how many addresses there are: --globalnet-cluster-size says it again",
+                book.kind().flag
+            );
             return Err(Finding::bad(text, "say one of the two"));
         }
         (Some(cidr), None, before) => said(book, id, cidr, before, foreign)?,
-        (None, _, Some(cidr)) => Share { cidr, origin: Origin::Kept },
+        (None, _, Some(cidr)) => Share { cidr, origin: Origin::Kept, kind: book.kind() },
         (None, size, None) => allocate(book, id, size, foreign)?,
     };
     if let Some((net, owner)) = foreign.clash(share.cidr) {
-        let text = format!("the global CIDR {} overlaps {net} of {owner}", share.cidr);
-        return Err(Finding::bad(text, "say another one with --globalnet-cidr"));
+        let text = format!("the {} {} overlaps {net} of {owner}", book.kind().cidr, share.cidr);
+        return Err(Finding::bad(text, format!("say another one with {}", book.kind().flag)));
     }
     Ok(share)
 }
@@ -138,16 +148,23 @@ fn said(
     before: Option<Ipv4Net>,
     foreign: &Foreign,
 ) -> Result<Share, Finding> {
-    let cidr = cidr.trunc();
-    if let Err(error) = usable_range("--globalnet-cidr", cidr) {
+    let (cidr, kind) = (cidr.trunc(), book.kind());
+    if let Err(error) = usable_range(kind.flag, cidr) {
         return Err(Finding::bad(error.to_string(), "say another one, such as a part of the broker's range"));
     }
-    if cidr.prefix_len() > LONGEST_PREFIX {
-        let text = format!("the global CIDR {cidr} is too small: 8 addresses are for egress alone");
-        return Err(Finding::bad(text, format!("say one of /{LONGEST_PREFIX} or larger")));
+    if cidr.prefix_len() > kind.longest_prefix {
+        let text = format!("the {} {cidr} is too small: {}", kind.cidr, kind.why_too_small);
+        return Err(Finding::bad(text, format!("say one of /{} or larger", kind.longest_prefix)));
+    }
+    if kind.is_within_range && !book.range().contains(&cidr) {
+        let text = format!("the {} {cidr} is not in the broker's range {}", kind.cidr, book.range());
+        return Err(Finding::bad(
+            text,
+            "say a part of that: other clusters take no others for such addresses",
+        ));
     }
     if let Some((theirs, other)) = book.taken(id).find(|(net, _)| overlaps(*net, cidr)) {
-        let text = format!("the global CIDR {cidr} overlaps {theirs}, which is given to cluster {other}");
+        let text = format!("the {} {cidr} overlaps {theirs}, which is given to cluster {other}", kind.cidr);
         let free = allocate(book, id, None, foreign).map(|share| share.cidr.to_string());
         let next = free.map_or_else(|_| "say another one".to_owned(), |free| format!("{free} is free"));
         return Err(Finding::bad(text, next));
@@ -157,21 +174,20 @@ fn said(
         Some(before) => Origin::Changed(before),
         None => Origin::Said,
     };
-    Ok(Share { cidr, origin })
+    Ok(Share { cidr, origin, kind })
 }
 
 fn allocate(book: &Book, id: &str, size: Option<u32>, foreign: &Foreign) -> Result<Share, Finding> {
-    let size = book.rounded(size).map_err(|error| {
-        Finding::bad(error.to_string(), "choose with --globalnet-cluster-size, or say --globalnet-cidr")
-    })?;
+    let kind = book.kind();
+    let size = book.rounded(size).map_err(|error| Finding::bad(error.to_string(), kind.choose))?;
     let taken: Vec<Ipv4Net> = book.taken(id).map(|(net, _)| net).chain(foreign.ipv4()).collect();
     let cidr = first_free(book.range(), size, &taken).ok_or_else(|| {
         Finding::bad(
-            format!("the broker's range of global addresses {} has no {size} left", book.range()),
-            "ask for fewer with --globalnet-cluster-size, or say addresses of another range with --globalnet-cidr",
+            format!("the broker's range of {} {} has no {size} left", kind.addresses, book.range()),
+            kind.ask_for_fewer,
         )
     })?;
-    Ok(Share { cidr, origin: Origin::Allocated })
+    Ok(Share { cidr, origin: Origin::Allocated, kind })
 }
 
 /// The first aligned block of so many addresses, a power of two, that overlaps nothing.
@@ -195,28 +211,30 @@ fn overlaps(a: Ipv4Net, b: Ipv4Net) -> bool {
 }
 
 impl Share {
+    /// Returns what it is called.
+    pub(crate) fn called(&self) -> &'static str {
+        self.kind.cidr
+    }
+
     /// What to tell of it.
     pub fn finding(&self, wish: Wish) -> Finding {
-        let cidr = self.cidr;
+        let (cidr, kind) = (self.cidr, self.kind);
+        let what = kind.cidr;
         match self.origin {
-            Origin::Allocated => Finding::good(format!("Allocated global CIDR {cidr}")),
-            Origin::Said => Finding::good(format!("Using the global CIDR {cidr}, as said")),
-            Origin::Changed(before) => Finding::suspect(
-                format!(
-                    "the global CIDR changes from {before} to {cidr}: exported services get other global addresses"
-                ),
-                "",
-            ),
+            Origin::Allocated => Finding::good(format!("Allocated {what} {cidr}")),
+            Origin::Said => Finding::good(format!("Using the {what} {cidr}, as said")),
+            Origin::Changed(before) => {
+                let text = format!("the {what} changes from {before} to {cidr}: {}", kind.what_a_change_does);
+                Finding::suspect(text, "")
+            }
             Origin::Kept => {
                 let is_other = |size: u32| u64::from(size).next_power_of_two() != count(cidr);
                 match wish.size.filter(|size| is_other(*size)) {
                     Some(size) => Finding::suspect(
-                        format!(
-                            "the cluster has the global CIDR {cidr} already, which has not {size} addresses"
-                        ),
-                        "another one is to be named: --globalnet-cidr",
+                        format!("the cluster has the {what} {cidr} already, which has not {size} addresses"),
+                        format!("another one is to be named: {}", kind.flag),
                     ),
-                    None => Finding::good(format!("Using the global CIDR {cidr} of an earlier join")),
+                    None => Finding::good(format!("Using the {what} {cidr} of an earlier join")),
                 }
             }
         }
@@ -234,16 +252,13 @@ fn count(cidr: Ipv4Net) -> u64 {
 pub(crate) async fn take(
     broker: &Server,
     member: &MemberOptions,
-    wish: Wish,
-    foreign: &Foreign,
+    kind: &'static Kind,
+    (wish, foreign): (Wish, &Foreign),
 ) -> Result<Share, DeployError> {
     let (id, namespace) = (member.cluster_id.as_str(), member.broker.namespace.as_str());
     for _ in 0..ATTEMPTS {
-        let Some(book) = read(broker, namespace).await? else {
-            return Err(DeployError::refused(
-                "globalnet was switched off on the broker while this cluster was joining",
-                "join again",
-            ));
+        let Some(book) = read(broker, namespace, kind).await? else {
+            return Err(DeployError::refused(kind.gone, "join again"));
         };
         let share =
             choose(&book, id, wish, foreign).map_err(|why| DeployError::refused(why.text, why.next))?;
@@ -252,13 +267,13 @@ pub(crate) async fn take(
         }
     }
     Err(DeployError::refused(
-        format!("the ConfigMap {GLOBALNET_INFO} of the broker was changed by others all the time"),
+        format!("the ConfigMap {} of the broker was changed by others all the time", kind.config_map),
         "join again",
     ))
 }
 
-fn place(namespace: &str) -> ObjectRef {
-    ObjectRef::namespaced("v1", "ConfigMap", namespace, GLOBALNET_INFO)
+fn place(namespace: &str, kind: &Kind) -> ObjectRef {
+    ObjectRef::namespaced("v1", "ConfigMap", namespace, kind.config_map)
 }
 
 #[cfg(test)]

@@ -1,0 +1,75 @@
+//! Of which addresses a book is: what its ConfigMap is called, and what people are told of it.
+
+use crate::objects::names::{CLUSTERSET_IP_INFO, GLOBALNET_INFO};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Kind {
+    pub(super) config_map: &'static str,
+    /// Keys of the ConfigMap.
+    pub(super) enabled: &'static str,
+    pub(super) range: &'static str,
+    pub(super) size: &'static str,
+    /// What refusals of a range begin with.
+    pub(super) what: &'static str,
+    /// Words for the addresses, and for a share of them.
+    pub(super) addresses: &'static str,
+    pub(super) cidr: &'static str,
+    /// The flag by which a share is said.
+    pub(super) flag: &'static str,
+    /// What to do about a size that cannot be, and about a range that is used up.
+    pub(super) choose: &'static str,
+    pub(super) ask_for_fewer: &'static str,
+    /// What to say where the broker has no book any more.
+    pub(super) gone: &'static str,
+    /// The smallest share, and why.
+    pub(super) longest_prefix: u8,
+    pub(super) why_too_small: &'static str,
+    pub(super) what_a_change_does: &'static str,
+    /// Whether shares are of the broker's range alone.
+    pub(super) is_within_range: bool,
+    /// Whether clusters have shares also where the broker says that such addresses are off: one of its services may want one.
+    pub(super) is_for_all: bool,
+}
+
+/// Global addresses, by which clusters with the same networks know each other.
+pub static GLOBALNET: Kind = Kind {
+    config_map: GLOBALNET_INFO,
+    enabled: "globalnetEnabled",
+    range: "globalnetCidrRange",
+    size: "globalnetClusterSize",
+    what: "globalnet",
+    addresses: "global addresses",
+    cidr: "global CIDR",
+    flag: "--globalnet-cidr",
+    choose: "choose with --globalnet-cluster-size, or say --globalnet-cidr",
+    ask_for_fewer: "ask for fewer with --globalnet-cluster-size, or say addresses of another range with --globalnet-cidr",
+    gone: "globalnet was switched off on the broker while this cluster was joining",
+    // Room for 8 egress addresses, a gateway and a few services.
+    longest_prefix: 28,
+    why_too_small: "8 addresses are for egress alone",
+    what_a_change_does: "exported services get other global addresses",
+    is_within_range: false,
+    is_for_all: false,
+};
+
+/// Addresses that stand for a service in all clusters.
+pub static CLUSTERSET_IPS: Kind = Kind {
+    config_map: CLUSTERSET_IP_INFO,
+    enabled: "clustersetIPEnabled",
+    range: "clustersetIPCidrRange",
+    size: "clustersetIPClusterSize",
+    what: "clusterset IP",
+    addresses: "clusterset IPs",
+    cidr: "clusterset IP CIDR",
+    flag: "--clusterset-ip-cidr",
+    choose: "say a part of the broker's range with --clusterset-ip-cidr",
+    ask_for_fewer: "say a part that nobody has with --clusterset-ip-cidr, or let clusters leave the set",
+    gone: "the broker has lost its table of clusterset IPs while this cluster was joining",
+    // Network and broadcast address are not given.
+    longest_prefix: 30,
+    why_too_small: "its first and its last address are given to no service",
+    what_a_change_does: "services keep their clusterset IPs, and others get theirs from the new one",
+    is_within_range: true,
+    is_for_all: true,
+};
