@@ -51,11 +51,12 @@ allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control
 allowed trieste-packaging
 allowed trieste-simulator
-allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery
-allowed trieste-routeagent trieste-control
+allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
+allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects
 allowed trieste-dns
 allowed trieste-discovery-agent trieste-control
-allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-control
+allowed trieste-discovery-objects trieste-dns trieste-control
+allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-discovery-objects trieste-control
 allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet
 pure trieste-nat

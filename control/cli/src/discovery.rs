@@ -12,9 +12,9 @@ mod resolve;
 use std::collections::{BTreeMap, BTreeSet};
 
 use trieste_control::api::{Gateway, HaStatus, Kind, Object, Resource as _, label};
-use trieste_discovery::dns::index::LocalService;
-use trieste_discovery::dns::objects::SERVICE_NAME;
 use trieste_discovery::dns::snapshot::Snapshot;
+use trieste_discovery_objects::index::LocalService;
+use trieste_discovery_objects::read::SERVICE_NAME;
 use trieste_dns::{Label, ServiceName};
 
 pub(super) use facts::{Condition, Count, Endpoints, Service};

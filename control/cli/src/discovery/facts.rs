@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use trieste_control::api::{ImportFacts, Object, Resource as _, ServiceImport};
-use trieste_discovery::dns::objects;
+use trieste_discovery_objects::read;
 use trieste_dns::Survey;
 
 use super::name::Name;
@@ -147,7 +147,7 @@ fn conditions(export: &Object) -> Vec<Condition> {
 /// Counts endpoints by service and cluster. What the DNS server does not use is left out.
 pub(super) fn endpoints(slices: &[Object]) -> BTreeMap<Name, BTreeMap<String, Endpoints>> {
     let mut found: BTreeMap<Name, BTreeMap<String, Endpoints>> = BTreeMap::new();
-    for exported in slices.iter().filter_map(|slice| objects::exported(slice).ok()?) {
+    for exported in slices.iter().filter_map(|slice| read::exported(slice).ok()?) {
         let service = &exported.service;
         let name = Name { namespace: service.namespace().into_owned(), name: service.service().into_owned() };
         let of = found.entry(name).or_default().entry(exported.cluster.to_string()).or_default();

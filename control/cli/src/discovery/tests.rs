@@ -158,7 +158,7 @@ fn a_bad_condition_is_one_that_is_not_so_or_a_conflict() {
 #[test]
 fn an_import_that_cannot_be_used_says_why() {
     let mut objects = objects();
-    let key = trieste_discovery::dns::objects::ROUTING.to_owned();
+    let key = trieste_discovery_objects::read::ROUTING.to_owned();
     objects.imports[0].metadata.annotations.insert(key, "far".to_owned());
     objects.imports[1].body.insert("spec".to_owned(), json!(7));
     let found = Discovery::new(objects).services();

@@ -15,9 +15,9 @@ use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
 use trieste_dns::{Change, HealthConfig, Label, Writer};
 
-use super::index::{Index, LocalService, Source};
-use super::objects::SERVICE_NAME;
-use super::reach::Reach;
+use trieste_discovery_objects::index::{Index, LocalService, Source};
+use trieste_discovery_objects::reach::Reach;
+use trieste_discovery_objects::read::SERVICE_NAME;
 
 /// How far the reading of the store is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

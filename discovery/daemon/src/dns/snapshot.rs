@@ -7,9 +7,9 @@ use trieste_control::api::{Object, label};
 use trieste_control::store::StoreEvent;
 use trieste_dns::{Change, HealthConfig, Label, Records, Writer};
 
-use super::index::{Index, LocalService, Source};
-use super::objects::Unusable;
-use super::reach::Reach;
+use trieste_discovery_objects::index::{Index, LocalService, Source};
+use trieste_discovery_objects::reach::Reach;
+use trieste_discovery_objects::read::Unusable;
 
 /// Records made of lists of objects.
 #[derive(Debug)]

@@ -142,7 +142,7 @@ const OBJECT_CASES: [ObjectCase; 13] = [
         |objects| {
             objects.slices.remove(0);
             objects.imports = vec![import("web", "ClusterSetIP", &["east"])];
-            let key = trieste_discovery::dns::objects::ROUTING.to_owned();
+            let key = trieste_discovery_objects::read::ROUTING.to_owned();
             objects.imports[0].metadata.annotations.insert(key, "local-only".to_owned());
         },
         "Checking that gateways are connected to exporting clusters",

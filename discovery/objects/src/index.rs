@@ -6,7 +6,7 @@ use trieste_control::api::Object;
 use trieste_control::store::StoreEvent;
 use trieste_dns::{Change, Label, ServiceName};
 
-use super::objects::{self, Unusable};
+use crate::read::{self, Unusable};
 
 /// Most services of this cluster whose pods' own addresses are answered instead of global ones.
 pub const MAX_LOCAL: usize = 1_000;
@@ -159,12 +159,12 @@ impl Index {
     fn read(&self, source: &Source, object: &Object) -> Result<(Content, Option<Change>), Unusable> {
         let slice = object.metadata.name.as_str();
         match source {
-            Source::Imports => Ok(match objects::import(object)? {
+            Source::Imports => Ok(match read::import(object)? {
                 Some((name, import)) => (Content::Import(name.clone()), Some(Change::Import(name, import))),
                 None => (Content::Nowhere, None),
             }),
             Source::Exported => {
-                let Some(exported) = objects::exported(object)? else { return Ok((Content::Nowhere, None)) };
+                let Some(exported) = read::exported(object)? else { return Ok((Content::Nowhere, None)) };
                 if exported.is_global && exported.cluster == self.local {
                     let namespace = object.metadata.namespace.clone();
                     return Ok((Content::Global((namespace, exported.service.service().into_owned())), None));
@@ -177,8 +177,8 @@ impl Index {
                 let name =
                     ServiceName::parse(namespace, service).map_err(|error| Unusable(error.to_string()))?;
                 let content = Content::Slice(name.clone(), self.local.clone());
-                let read = objects::slice(object, true)?;
-                let change = Change::Slice(name, self.local.clone(), slice.into(), read);
+                let slice_read = read::slice(object, true)?;
+                let change = Change::Slice(name, self.local.clone(), slice.into(), slice_read);
                 Ok((content, Some(change)))
             }
         }
@@ -215,7 +215,7 @@ mod tests {
     use trieste_control::api::{annotation, label};
 
     use super::*;
-    use crate::dns::objects::tests::{import_object, slice_object};
+    use crate::read::tests::{import_object, slice_object};
 
     fn index() -> Index {
         Index::new(Label::new("west").unwrap())
