@@ -87,6 +87,30 @@ impl ServiceIndex {
         self.has_services && self.has_slices
     }
 
+    /// Returns `true` if all slices are known.
+    pub fn has_slices(&self) -> bool {
+        self.has_slices
+    }
+
+    /// Returns the service that a known slice of a namespace is of.
+    pub fn service_of(&self, namespace: &str, slice: &str) -> Option<(&str, &str)> {
+        let slice = self.slices.get(&(namespace.to_owned(), slice.to_owned()))?;
+        Some((&slice.service.0, &slice.service.1))
+    }
+
+    /// Returns the back ends for new connections to a port of a service, by the port's name: those that kube-proxy would take.
+    pub fn backends_of(
+        &self,
+        (namespace, service): (&str, &str),
+        is_ipv4: bool,
+        port: (&str, Protocol),
+    ) -> Vec<Backend> {
+        let service = (namespace.to_owned(), service.to_owned());
+        let (mut backends, _) = self.backends(&service, is_ipv4, port, MOST_BACKENDS_OF_ONE);
+        backends.retain(|backend| backend.is_used);
+        backends
+    }
+
     fn list(&mut self, kind: Kind, objects: &[Object]) {
         if kind == Kind::EndpointSlice {
             self.slices.clear();
