@@ -30,6 +30,8 @@ pub enum Change {
     Guard(GuardChange),
     /// Changes what becomes of packets for services, in one transaction.
     Services(ServicesChange),
+    /// Changes where clusterset IPs lead, in one transaction.
+    Clusterset(ServicesChange),
     /// Changes another program's packet filter.
     Foreign(ForeignChange),
     /// Changes the device between nodes or what is on it.
@@ -54,7 +56,7 @@ impl fmt::Display for Change {
             Self::AddRule(rule) => write!(f, "add {rule}"),
             Self::RemoveRule(rule) => write!(f, "remove {rule}"),
             Self::Guard(change) => change.fmt(f),
-            Self::Services(change) => change.fmt(f),
+            Self::Services(change) | Self::Clusterset(change) => change.fmt(f),
             Self::Foreign(change) => change.fmt(f),
             Self::BetweenNodes(change) => change.fmt(f),
             Self::Nexthops(change) => change.fmt(f),
@@ -78,7 +80,8 @@ impl Change {
             | Self::AddRule(_)
             | Self::RemoveRule(_)
             | Self::Guard(_)
-            | Self::Services(_) => false,
+            | Self::Services(_)
+            | Self::Clusterset(_) => false,
         }
     }
 

@@ -97,6 +97,18 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// What clusterset IPs follow from may not be read, or cannot be at present.
+    ClustersetAway {
+        /// The error.
+        error: String,
+    },
+    /// The range of clusterset IPs overlaps a network of the own cluster.
+    ClustersetRange {
+        /// The range.
+        range: IpNet,
+        /// The network.
+        network: IpNet,
+    },
     /// There is no Node object of the name that this node was given.
     NoSuchNode {
         /// The name.
@@ -228,6 +240,8 @@ impl Condition {
             Self::StoreAway { .. } => "StoreAway",
             Self::NodesForbidden { .. } => "NodesForbidden",
             Self::ServicesAway { .. } => "ServicesAway",
+            Self::ClustersetAway { .. } => "ClustersetAway",
+            Self::ClustersetRange { .. } => "ClustersetRange",
             Self::NoSuchNode { .. } => "NoSuchNode",
             Self::TooManyNodes { .. } => "TooManyNodes",
             Self::Vanished(_) => "Vanished",
@@ -282,6 +296,8 @@ impl Condition {
             | Self::StoreAway { .. }
             | Self::NodesForbidden { .. }
             | Self::ServicesAway { .. }
+            | Self::ClustersetAway { .. }
+            | Self::ClustersetRange { .. }
             | Self::NoSuchNode { .. }
             | Self::TooManyNodes { .. }
             | Self::ForeignHealthCheck(_)

@@ -68,6 +68,11 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_GLOBALCIDR", default_value = "", value_name = "CIDRS")]
     pub global_cidrs: Cidrs,
 
+    /// Ranges of the set's clusterset IPs, separated by commas, which this node leads to where a service is served; none
+    /// where it does not.
+    #[arg(long, env = "TRIESTE_CLUSTERSET_IP_RANGE", default_value = "", value_name = "CIDRS")]
+    pub clusterset_ip_range: Cidrs,
+
     /// Networks that other members may claim parts of, separated by commas, instead of private space (10.0.0.0/8,
     /// 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 242.0.0.0/8, fc00::/7; of these a /11 or /40 at most).
     #[arg(long, env = "TRIESTE_ALLOW_REMOTE_CIDRS", default_value = "", value_name = "CIDRS")]
@@ -213,6 +218,7 @@ impl Options {
             notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),
             has_globalnet: !self.global_cidrs.0.is_empty(),
+            clusterset_range: self.clusterset_ip_range.0.clone(),
             allowed: Allowed::of(self.allow_remote_cidrs.0.clone()),
             protected: self.protected(&std::fs::read_to_string(RESOLVERS).unwrap_or_default()),
         })

@@ -31,6 +31,7 @@
 pub mod admit;
 pub mod agent;
 pub mod change;
+pub mod clusterset;
 pub mod condition;
 pub mod config;
 pub mod constants;

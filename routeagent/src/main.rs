@@ -13,6 +13,7 @@ use trieste_control::privileges::{Capability, Needs};
 use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
+use trieste_routeagent::clusterset::follow::Origin;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
 use trieste_routeagent::driver::kubeproxy::KubeProxy;
@@ -82,6 +83,11 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         cluster: node.cluster.clone(),
         hostname: node.hostname.clone(),
         node_name: options.node_name.clone(),
+        clusterset: Origin {
+            cluster: node.cluster.clone(),
+            namespace: options.namespace.clone(),
+            range: node.clusterset_range.clone(),
+        },
     };
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
     let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, node.clone())

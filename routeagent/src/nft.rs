@@ -23,6 +23,8 @@ pub const TABLE_FAMILY: &str = "inet";
 pub const GUARD_TABLE: &str = "trieste";
 /// Name of the table for services; everything in it is ours.
 pub const SERVICES_TABLE: &str = "trieste-services";
+/// Name of the table for clusterset IPs; everything in it is ours.
+pub const CLUSTERSET_TABLE: &str = "trieste-clusterset";
 /// Before connection tracking, so that a forged packet leaves no state behind.
 pub(crate) const PRIORITY_RAW: i32 = -300;
 
@@ -103,6 +105,8 @@ pub enum Element {
     Port(u16),
     /// An Ethernet address.
     Mac(Mac),
+    /// An address as both source and destination.
+    Loop(IpAddr),
 }
 
 impl fmt::Display for Element {
@@ -112,6 +116,7 @@ impl fmt::Display for Element {
             Self::Net(net) => net.fmt(f),
             Self::Port(port) => port.fmt(f),
             Self::Mac(mac) => mac.fmt(f),
+            Self::Loop(address) => address.fmt(f),
         }
     }
 }
@@ -125,7 +130,15 @@ impl Element {
             Self::Net(net) => json!({"prefix": {"addr": net.addr(), "len": net.prefix_len()}}),
             Self::Port(port) => json!(port),
             Self::Mac(mac) => json!(mac.to_string()),
+            Self::Loop(address) => json!({"concat": [address, address]}),
         }
+    }
+
+    /// Parses an address that is both source and destination.
+    fn loop_from_json(value: &Value) -> Option<Self> {
+        let [source, destination] = &**value.get("concat")?.as_array()? else { return None };
+        let address = source.as_str().filter(|source| Some(*source) == destination.as_str())?;
+        Some(Self::Loop(address.parse().ok()?))
     }
 
     /// Parses an element of a set of this type.
@@ -228,8 +241,11 @@ pub(crate) fn move_elements(set: &mut Map<String, Value>, all: &mut Elements) {
 }
 
 fn elements(set: &Map<String, Value>) -> Option<BTreeSet<Element>> {
-    let kind = set.get("type")?.as_str()?;
-    set.get("elem")?.as_array()?.iter().map(|element| Element::from_json(kind, element)).collect()
+    let elements = set.get("elem")?.as_array()?.iter();
+    match set.get("type")?.as_str() {
+        Some(kind) => elements.map(|element| Element::from_json(kind, element)).collect(),
+        None => elements.map(Element::loop_from_json).collect(),
+    }
 }
 
 /// Returns a field that is text; nothing where it is not.

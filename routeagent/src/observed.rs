@@ -253,6 +253,8 @@ pub struct Observed {
     pub guard: ObservedGuard,
     /// The table of services.
     pub services: ObservedServices,
+    /// The table of clusterset IPs.
+    pub clusterset: ObservedServices,
     /// Other programs' packet filters.
     pub foreign: Foreign,
     /// Devices whose strict reverse-path filter was loosened, and the setting's former value: what the packet filter's
@@ -281,6 +283,7 @@ impl Default for Observed {
             resolved_routes: BTreeMap::new(),
             guard: ObservedGuard::Absent,
             services: ObservedServices::Absent,
+            clusterset: ObservedServices::Absent,
             foreign: Foreign::default(),
             loosened: BTreeMap::new(),
             sysctls: BTreeMap::new(),

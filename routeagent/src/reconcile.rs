@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::change::Change;
+use crate::clusterset::table::{DesiredClusterset, clusterset_change};
 use crate::condition::Condition;
 use crate::driver::{Driver, Memory};
 use crate::grace::Grace;
@@ -235,6 +236,8 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     pub async fn removal(&self) -> Result<Plan, PortError> {
         let observed = self.host.observe(&Query::default()).await?;
         let mut plan = plan(&HostNet::default(), &observed);
+        let clusterset = clusterset_change(&DesiredClusterset::Absent, &observed.clusterset);
+        plan.changes.extend(clusterset.map(Change::Clusterset));
         plan.conditions.extend(observed.conditions);
         Ok(plan)
     }

@@ -22,11 +22,12 @@
 
 pub mod read;
 pub mod render;
-mod structure;
+pub(crate) mod structure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use trieste_control::hash::fnv1a;
@@ -39,6 +40,8 @@ use crate::nft::{Element, Elements, SERVICES_TABLE, TABLE_FAMILY, by_family};
 const PLACES: usize = 64;
 /// Ours: most back ends of one service on one node. A node has 110 pods, of all services together.
 const MOST_BACKENDS: usize = 256;
+/// Ours: the largest weight of a back end; greater ones are scaled down together.
+const MOST_WEIGHT: u32 = 16;
 
 /// The desired state of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,20 +84,32 @@ pub struct Pick {
 
 impl Pick {
     fn of(frontend: &Frontend, service: &Service) -> Option<Self> {
-        let backends = service.backends.iter().map(|backend| (backend.address, backend.port));
-        let backends: Vec<_> = backends
-            .filter(|backend| backend.0.is_ipv4() == frontend.address.is_ipv4())
-            .take(MOST_BACKENDS)
-            .collect();
-        let (protocol, by_port) = (frontend.protocol, !service.keeps_clients);
-        match &*backends {
+        let backends = service.backends.iter().map(|backend| ((backend.address, backend.port), 1));
+        let backends: Vec<_> =
+            backends.filter(|(backend, _)| backend.0.is_ipv4() == frontend.address.is_ipv4()).collect();
+        Self::weighted(frontend.protocol, !service.keeps_clients, &backends)
+    }
+
+    /// Returns how one of some back ends is drawn, each in proportion to its weight; `None` if there is none. Back ends
+    /// beyond 256 do not count.
+    #[must_use]
+    pub fn weighted(protocol: Protocol, by_port: bool, backends: &[((IpAddr, u16), u32)]) -> Option<Self> {
+        match &backends[..backends.len().min(MOST_BACKENDS)] {
             [] => None,
-            [only] => Some(Self { protocol, by_port: false, places: vec![*only] }),
+            [(only, _)] => Some(Self { protocol, by_port: false, places: vec![*only] }),
             several => {
                 let count = if several.len() > PLACES / 4 { PLACES * 16 } else { PLACES };
-                // Rendezvous: a back end that comes or goes moves only its own share.
-                let of_place =
-                    |place: usize| several.iter().copied().max_by_key(|backend| draw(place, *backend));
+                let heaviest = several.iter().map(|(_, weight)| *weight).max().unwrap_or(1);
+                let draws =
+                    |weight: u32| weight.saturating_mul(MOST_WEIGHT).div_ceil(heaviest.max(MOST_WEIGHT));
+                // Rendezvous: a back end that comes or goes moves only its own share. One of a greater weight draws more often.
+                let best = |place, (backend, weight): ((IpAddr, u16), u32)| {
+                    (0..draws(weight).max(1)).map(|nth| draw(place, nth, backend)).max()
+                };
+                let of_place = |place: usize| {
+                    let chosen = several.iter().copied().max_by_key(|backend| best(place, *backend));
+                    chosen.map(|(backend, _)| backend)
+                };
                 Some(Self { protocol, by_port, places: (0..count).filter_map(of_place).collect() })
             }
         }
@@ -111,12 +126,14 @@ impl Pick {
     }
 }
 
-fn draw(place: usize, (address, port): (IpAddr, u16)) -> u64 {
+fn draw(place: usize, nth: u32, (address, port): (IpAddr, u16)) -> u64 {
     let address = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
     let bytes = address.into_iter().chain(port.to_be_bytes()).chain(place.to_be_bytes());
+    // The first draw of a place is as it always was: a new release sends no client elsewhere.
+    let bytes = bytes.chain((nth > 0).then(|| nth.to_be_bytes()).into_iter().flatten());
     // A finaliser, because FNV's upper bits know little of the last bytes.
     let mut value = fnv1a(bytes);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -124,9 +141,11 @@ fn draw(place: usize, (address, port): (IpAddr, u16)) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The content of the table, without handles and counts.
+/// The content of a table, without handles and counts: of this one, or of another that translates destinations alike.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
+    /// The table's name.
+    name: &'static str,
     /// Sets, maps, base chains and their rules, as nftables lists them.
     structure: Vec<serde_json::Value>,
     /// The sets' elements.
@@ -134,18 +153,31 @@ pub struct Table {
     /// The chain of each service.
     frontends: BTreeMap<Frontend, String>,
     /// The other chains; `None` for one that cannot be ours.
-    picks: BTreeMap<String, Option<Pick>>,
+    picks: BTreeMap<String, Option<Arc<Pick>>>,
 }
 
 impl Table {
     /// Returns the table for these rules.
     #[must_use]
     pub fn of(rules: &ServiceRules) -> Self {
-        let mut table = Self { structure: structure::structure(), sets: sets(rules), ..Self::default() };
-        for (frontend, service) in &rules.services {
-            let Some(pick) = Pick::of(frontend, service) else { continue };
+        let picks = rules
+            .services
+            .iter()
+            .filter_map(|(frontend, service)| Some((*frontend, Pick::of(frontend, service)?.into())));
+        Self::new(SERVICES_TABLE, structure::structure(), sets(rules), picks)
+    }
+
+    /// Returns a table of a name, structure and elements of sets that translates by these picks.
+    pub(crate) fn new(
+        name: &'static str,
+        structure: Vec<serde_json::Value>,
+        sets: Elements,
+        picks: impl Iterator<Item = (Frontend, Arc<Pick>)>,
+    ) -> Self {
+        let mut table = Self { name, structure, sets, ..Self::default() };
+        for (frontend, pick) in picks {
             let chain = pick.chain();
-            table.frontends.insert(*frontend, chain.clone());
+            table.frontends.insert(frontend, chain.clone());
             table.picks.insert(chain, Some(pick));
         }
         table
@@ -191,24 +223,57 @@ pub enum ServicesChange {
         /// As it is to be.
         to: Box<Table>,
     },
-    /// Removes the table.
-    Remove,
+    /// Removes the table of this name.
+    Remove(&'static str),
+}
+
+impl ServicesChange {
+    /// Returns the addresses and ports of UDP whose targets the change takes away, and these.
+    pub(crate) fn lost_udp(&self) -> BTreeMap<SocketAddr, BTreeSet<SocketAddr>> {
+        let Self::Update { from, to } = self else { return BTreeMap::new() };
+        let targets = |table: &Table, chain: Option<&String>| -> BTreeSet<SocketAddr> {
+            let pick = chain.and_then(|chain| table.picks.get(chain)?.as_ref());
+            pick.into_iter().flat_map(|pick| &pick.places).map(|place| SocketAddr::from(*place)).collect()
+        };
+        let changed = from
+            .frontends
+            .iter()
+            .filter(|(at, chain)| at.protocol == Protocol::Udp && to.frontends.get(at) != Some(chain));
+        let lost = changed.map(|(at, chain)| {
+            let kept = targets(to, to.frontends.get(at));
+            let lost = targets(from, Some(chain)).difference(&kept).copied().collect::<BTreeSet<_>>();
+            (SocketAddr::new(at.address, at.port), lost)
+        });
+        lost.filter(|(_, lost)| !lost.is_empty()).collect()
+    }
+
+    /// Returns the table after the change.
+    pub(crate) fn result(&self) -> ObservedServices {
+        match self {
+            Self::Build(table) | Self::Update { to: table, .. } => {
+                ObservedServices::Present((**table).clone())
+            }
+            Self::Remove(_) => ObservedServices::Absent,
+        }
+    }
 }
 
 impl fmt::Display for ServicesChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format_args!("nftables table {TABLE_FAMILY} {SERVICES_TABLE}");
+        let name = |name: &str| format!("nftables table {TABLE_FAMILY} {name}");
         match self {
             Self::Build(table) => {
+                let name = name(table.name);
                 write!(f, "build {name} for {} addresses and ports of services", table.frontends.len())
             }
             Self::Update { from, to } => {
                 let is_kept = |entry: &(&Frontend, &String)| to.frontends.get(entry.0) == Some(entry.1);
                 let kept = from.frontends.iter().filter(is_kept).count();
                 let (added, removed) = (to.frontends.len() - kept, from.frontends.len() - kept);
+                let name = name(to.name);
                 write!(f, "update {name}: {added} addresses and ports of services added, {removed} removed")
             }
-            Self::Remove => write!(f, "remove {name}"),
+            Self::Remove(table) => write!(f, "remove {}", name(table)),
         }
     }
 }
@@ -216,16 +281,28 @@ impl fmt::Display for ServicesChange {
 /// Returns the change to make; `None` if there is none, or if the present state could not be read.
 #[must_use]
 pub fn services_change(desired: &DesiredServices, observed: &ObservedServices) -> Option<ServicesChange> {
-    match (desired, observed) {
-        (DesiredServices::AsItIs, _)
-        | (_, ObservedServices::Unknown)
-        | (DesiredServices::Absent, ObservedServices::Absent) => None,
-        (DesiredServices::Absent, ObservedServices::Present(_)) => Some(ServicesChange::Remove),
-        (DesiredServices::Rules(rules), ObservedServices::Absent) => {
-            Some(ServicesChange::Build(Table::of(rules).into()))
-        }
-        (DesiredServices::Rules(rules), ObservedServices::Present(there)) => {
-            let wanted = Table::of(rules);
+    match desired {
+        DesiredServices::AsItIs => None,
+        DesiredServices::Absent => removal(SERVICES_TABLE, observed),
+        DesiredServices::Rules(rules) => change(|| Table::of(rules), observed),
+    }
+}
+
+/// Returns the removal of a table, if it is there.
+pub(crate) fn removal(name: &'static str, observed: &ObservedServices) -> Option<ServicesChange> {
+    match observed {
+        ObservedServices::Unknown | ObservedServices::Absent => None,
+        ObservedServices::Present(_) => Some(ServicesChange::Remove(name)),
+    }
+}
+
+/// Returns the change that makes a table what is wanted.
+pub(crate) fn change(wanted: impl FnOnce() -> Table, observed: &ObservedServices) -> Option<ServicesChange> {
+    match observed {
+        ObservedServices::Unknown => None,
+        ObservedServices::Absent => Some(ServicesChange::Build(wanted().into())),
+        ObservedServices::Present(there) => {
+            let wanted = wanted();
             if wanted == *there {
                 None
             } else if wanted.structure != there.structure || there.picks.values().any(Option::is_none) {

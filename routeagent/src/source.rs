@@ -26,6 +26,7 @@ use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
 
 use crate::agent::Report;
+use crate::clusterset::{self, Clusterset};
 use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
@@ -69,6 +70,8 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
     let (served, mut is_served) = watch::channel(LocalServices::default());
     let (wanted, is_wanted) = watch::channel(false);
     let mut serve = pin!(serve(store, reader, is_wanted, &served));
+    let (led, mut is_led) = watch::channel(Clusterset::default());
+    let mut lead = pin!(clusterset::follow::follow(store, &reader.clusterset, &led));
     let mut caches = Caches::default();
     let (mut had_table, mut rests_until) = (false, Instant::now());
     loop {
@@ -92,8 +95,10 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             // It never ends, since this end of its channel is here.
             () = &mut deliverer => return,
             () = &mut serve => return,
+            () = &mut lead => return,
             _ = is_foreign.changed() => {}
             _ = is_served.changed() => {}
+            _ = is_led.changed() => {}
             () = table_changed(&mut channels.reports, had_table) => {}
         }
         let gathered = gather(&mut events, &mut members, &mut caches, rests_until).await;
@@ -106,6 +111,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             publish(&gateway, deliverer::gateways_node(view, &reader.cluster, &reader.hostname));
             publish(&wanted, view.services.is_wanted || had_table);
             is_served.borrow_and_update().clone().add_to(view);
+            view.clusterset.clone_from(&is_led.borrow_and_update());
         }
         channels.publish(state, &caches.remotes());
         rests_until = Instant::now() + rest_after(began.elapsed());

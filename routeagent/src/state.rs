@@ -46,6 +46,8 @@ pub struct Node {
     pub notice_port: u16,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
+    /// The set's range of clusterset IPs; none where nodes do not lead them.
+    pub clusterset_range: Vec<IpNet>,
     /// Networks that members of the set may claim.
     pub allowed: Allowed,
     /// Addresses that none of them may claim, and whose they are.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::clusterset::Clusterset;
 use crate::condition::Condition;
 use crate::difference::renew;
 use crate::state::{Cluster, ClusterNode, Endpoint, Services};
@@ -24,6 +25,8 @@ pub struct ClusterView {
     pub is_agent_foreign: bool,
     /// Services with back ends on this node. Gateways send their packets here as long as the kernel has the table.
     pub services: Services,
+    /// Where clusterset IPs lead.
+    pub clusterset: Clusterset,
     /// Conditions: objects that could not be used.
     pub conditions: BTreeSet<Condition>,
 }
@@ -31,8 +34,17 @@ pub struct ClusterView {
 impl ClusterView {
     /// Takes over a newer view, copying only objects that have changed; returns `true` if anything has.
     pub fn renew(&mut self, newer: &Self) -> bool {
-        let Self { endpoints, members, clusters, nodes, servers, is_agent_foreign, services, conditions } =
-            newer;
+        let Self {
+            endpoints,
+            members,
+            clusters,
+            nodes,
+            servers,
+            is_agent_foreign,
+            services,
+            clusterset,
+            conditions,
+        } = newer;
         let endpoints: Vec<&Endpoint> = endpoints.iter().collect();
         let clusters: Vec<&Cluster> = clusters.iter().collect();
         let nodes: Vec<&ClusterNode> = nodes.iter().collect();
@@ -45,6 +57,7 @@ impl ClusterView {
             renewed(&mut self.servers, servers),
             renewed(&mut self.is_agent_foreign, is_agent_foreign),
             renewed(&mut self.services, services),
+            renewed(&mut self.clusterset, clusterset),
             renewed(&mut self.conditions, conditions),
         ];
         changed.contains(&true)

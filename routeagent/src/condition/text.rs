@@ -15,6 +15,8 @@ impl fmt::Display for Condition {
             | Self::StoreAway { .. }
             | Self::NodesForbidden { .. }
             | Self::ServicesAway { .. }
+            | Self::ClustersetAway { .. }
+            | Self::ClustersetRange { .. }
             | Self::NoSuchNode { .. }
             | Self::TooManyNodes { .. }
             | Self::Vanished(_)
@@ -69,6 +71,16 @@ impl Condition {
                 "services cannot be read, so that packets of remote clusters for them go to the back ends that were known \
                  here, or none: {error}; the route agent's account has to be allowed to list and watch services and \
                  endpointslices"
+            ),
+            Self::ClustersetAway { error } => write!(
+                f,
+                "clusterset IPs lead where they led last, or nowhere: {error}; the route agent's account has to be allowed \
+                 to list and watch serviceimports, endpointslices and gateways"
+            ),
+            Self::ClustersetRange { range, network } => write!(
+                f,
+                "clusterset IPs lead nowhere: their range {range} overlaps {network}, a network of this cluster; give \
+                 the set another range (deploy-broker --clusterset-ip-cidr-range)"
             ),
             Self::NoSuchNode { name } => write!(
                 f,

@@ -1,8 +1,10 @@
 //! Links, addresses, rules and routes over rtnetlink.
 
 mod between_nodes;
+mod conntrack;
 pub mod nexthops;
 mod parse;
+mod wire;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
+use tracing::warn;
 
 use self::nexthops::Nexthops;
 use super::sysctl::Sysctls;
@@ -27,8 +30,10 @@ use crate::family::Family;
 use crate::guard::ObservedGuard;
 use crate::hostnet::{Route, Rule, Sysctl};
 use crate::nexthops::NexthopChange;
+use crate::nft::{CLUSTERSET_TABLE, SERVICES_TABLE};
 use crate::observed::{Link, Observed, ObservedRoute, ObservedRule};
 use crate::services::ObservedServices;
+use crate::services::render::render;
 use crate::state::{DeviceAddress, ResolvedRoute};
 
 /// The network namespace that this process is in.
@@ -193,7 +198,17 @@ impl Host for Kernel {
                 self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
-            Change::Services(change) => nft::transact(&crate::services::render::render(change)).await,
+            Change::Services(change) => nft::transact(&render(change)).await,
+            Change::Clusterset(change) => {
+                nft::transact(&render(change)).await?;
+                let stale = change.lost_udp();
+                if !stale.is_empty()
+                    && let Err(error) = conntrack::forget(&stale)
+                {
+                    warn!(%error, "UDP flows of clusterset IPs stay with targets that are none any more");
+                }
+                Ok(())
+            }
             Change::Foreign(change) => match crate::foreign::render(change) {
                 Some(transaction) => nft::transact(&transaction).await,
                 None => iptables::apply(change).await,
@@ -221,8 +236,12 @@ impl Kernel {
                     observed.loosened = table.loosened();
                 }
                 observed.guard = guard;
-                observed.services = nft::services().await.unwrap_or_else(|error| {
+                observed.services = nft::services(SERVICES_TABLE).await.unwrap_or_else(|error| {
                     observed.conditions.insert(error.unread("the packet filter for services"));
+                    ObservedServices::Unknown
+                });
+                observed.clusterset = nft::services(CLUSTERSET_TABLE).await.unwrap_or_else(|error| {
+                    observed.conditions.insert(error.unread("the packet filter for clusterset IPs"));
                     ObservedServices::Unknown
                 });
                 match nft::foreign().await {
@@ -235,6 +254,7 @@ impl Kernel {
             Err(error) => {
                 observed.guard = ObservedGuard::Unknown;
                 observed.services = ObservedServices::Unknown;
+                observed.clusterset = ObservedServices::Unknown;
                 observed.conditions.insert(error.unread("the packet filter"));
             }
         }

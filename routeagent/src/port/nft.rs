@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::PortError;
 use crate::foreign::{self, FIREWALLD, Foreign};
 use crate::guard::{self, GuardChange, ObservedGuard};
-use crate::nft::{BaseChain, GUARD_TABLE, Hook, SERVICES_TABLE, TABLE_FAMILY, Transaction};
+use crate::nft::{BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, Transaction};
 use crate::services::{self, ObservedServices};
 
 /// Reads the table.
@@ -19,12 +19,12 @@ pub(super) async fn observe() -> Result<ObservedGuard, PortError> {
     Ok(listing.map_or(ObservedGuard::Absent, |listing| ObservedGuard::Present(guard::read(&listing))))
 }
 
-/// Reads the table of services.
-pub(super) async fn services() -> Result<ObservedServices, PortError> {
-    let Some(listing) = list(&["table", TABLE_FAMILY, SERVICES_TABLE]).await? else {
+/// Reads a table that translates destinations of services.
+pub(super) async fn services(table: &'static str) -> Result<ObservedServices, PortError> {
+    let Some(listing) = list(&["table", TABLE_FAMILY, table]).await? else {
         return Ok(ObservedServices::Absent);
     };
-    services::read::read(&listing).map(ObservedServices::Present).map_err(|error| not_json(&error))
+    services::read::read(table, &listing).map(ObservedServices::Present).map_err(|error| not_json(&error))
 }
 
 /// Reads what of other programs' tables can be in the way.

@@ -114,6 +114,7 @@ pub(super) fn is_closing(change: &Change) -> bool {
         | Change::AddRule(_)
         | Change::RemoveRule(_)
         | Change::Services(_)
+        | Change::Clusterset(_)
         | Change::Foreign(_)
         | Change::BetweenNodes(_)
         | Change::Nexthops(_) => false,

@@ -60,6 +60,7 @@ impl Reading {
                 table.update(add, remove);
                 self.observed.loosened = table.loosened();
             }
+            Change::Clusterset(change) => self.observed.clusterset = change.result(),
             // What hardly ever changes.
             Change::Set(..)
             | Change::AddRule(_)

@@ -288,7 +288,11 @@ impl Host for Fake {
                 }
             }
             Change::Guard(_) => observed.guard = ObservedGuard::Absent,
-            Change::Services(_) | Change::Foreign(_) | Change::BetweenNodes(_) | Change::Nexthops(_) => {
+            Change::Services(_)
+            | Change::Clusterset(_)
+            | Change::Foreign(_)
+            | Change::BetweenNodes(_)
+            | Change::Nexthops(_) => {
                 panic!("a gateway without other nodes: {change}")
             }
         }

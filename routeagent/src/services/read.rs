@@ -1,6 +1,7 @@
 //! Reads the table back from nftables' JSON. What cannot be ours equals nothing of ours. Pure.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use trieste_control::services::{Frontend, Protocol};
@@ -13,12 +14,12 @@ const PREFIX: &str = "b-";
 /// The maps' names without their last character.
 const FRONTENDS: &str = "frontends";
 
-/// Reads the output of `nft -j list table inet trieste-services`.
+/// Reads the output of `nft -j list table inet NAME`.
 ///
 /// # Errors
 /// If it is no listing.
-pub fn read(listing: &[u8]) -> serde_json::Result<Table> {
-    let mut table = Table::default();
+pub fn read(name: &'static str, listing: &[u8]) -> serde_json::Result<Table> {
+    let mut table = Table { name, ..Table::default() };
     nft::for_each_object(listing, |object| {
         let structure = read_object(object, &mut table);
         table.structure.extend(structure);
@@ -41,7 +42,7 @@ fn read_object(object: Value, table: &mut Table) -> Option<Value> {
         }
         "rule" if name.starts_with(PREFIX) => {
             // A chain with two rules is not ours.
-            let pick = body.get("expr").and_then(pick);
+            let pick = body.get("expr").and_then(pick).map(Arc::new);
             let slot = table.picks.entry(name).or_insert(None);
             *slot = if slot.is_some() { None } else { pick };
             return None;

@@ -3,12 +3,10 @@
 use serde_json::{Value, json};
 use trieste_control::services::Frontend;
 
-use super::structure::{frontends, rule, structure};
+use super::structure::{frontends, rule};
 use super::{Pick, ServicesChange, Table};
 use crate::family::Family;
-use crate::nft::{
-    self, SERVICES_TABLE, TABLE_FAMILY, Transaction, element_command, field, is, missing, protocol,
-};
+use crate::nft::{self, TABLE_FAMILY, Transaction, element_command, field, is, missing, protocol};
 
 /// Ours: keys the hash by which back ends are drawn, the same on every node and after every restart.
 const SEED: u32 = 0x5452_5354;
@@ -16,13 +14,12 @@ const SEED: u32 = 0x5452_5354;
 /// Renders a change as the input of `nft -j -f -`.
 #[must_use]
 pub fn render(change: &ServicesChange) -> Transaction {
-    let table = nft::table(SERVICES_TABLE);
     let mut commands = Transaction::new();
     match change {
-        ServicesChange::Remove => commands.push(&json!({"delete": table})),
+        ServicesChange::Remove(name) => commands.push(&json!({"delete": nft::table(name)})),
         ServicesChange::Build(wanted) => {
-            commands.extend(nft::replace(&table));
-            commands.extend(structure().into_iter().map(|object| json!({"add": object})));
+            commands.extend(nft::replace(&nft::table(wanted.name)));
+            commands.extend(wanted.structure.iter().map(|object| json!({"add": object})));
             update(&Table::default(), wanted, &mut commands);
         }
         ServicesChange::Update { from, to } => update(from, to, &mut commands),
@@ -32,32 +29,33 @@ pub fn render(change: &ServicesChange) -> Transaction {
 
 /// Adds what is missing and removes what is too much, in an order in which nothing leads nowhere.
 fn update(from: &Table, to: &Table, commands: &mut Transaction) {
+    let table = to.name;
     for (verb, sets) in [("delete", missing(&from.sets, &to.sets)), ("add", missing(&to.sets, &from.sets))] {
-        commands.extend(sets.iter().map(|(set, all)| element_command(verb, SERVICES_TABLE, set, all)));
+        commands.extend(sets.iter().map(|(set, all)| element_command(verb, table, set, all)));
     }
     for (frontend, chain) in from.frontends.iter().filter(|(at, chain)| to.frontends.get(at) != Some(chain)) {
-        commands.push(&map_command("delete", frontend, chain));
+        commands.push(&map_command(("delete", table), frontend, chain));
     }
     for (name, pick) in to.picks.iter().filter(|(name, pick)| from.picks.get(*name) != Some(pick)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": table, "name": name}});
         commands.push(&json!({"add": chain}));
         commands.push(&json!({"flush": chain}));
-        commands.extend(pick.as_ref().map(|pick| json!({"add": rule(name, &picking(pick))})));
+        commands.extend(pick.as_ref().map(|pick| json!({"add": rule(table, name, &picking(pick))})));
     }
     for (frontend, chain) in to.frontends.iter().filter(|(at, chain)| from.frontends.get(at) != Some(chain)) {
-        commands.push(&map_command("add", frontend, chain));
+        commands.push(&map_command(("add", table), frontend, chain));
     }
     for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}});
+        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": table, "name": name}});
         commands.extend([json!({"flush": chain}), json!({"delete": chain})]);
     }
 }
 
-fn map_command(verb: &str, at: &Frontend, chain: &str) -> Value {
+fn map_command((verb, table): (&str, &str), at: &Frontend, chain: &str) -> Value {
     let key = json!({"concat": [at.address, at.protocol.name(), at.port]});
     let name = frontends(Family::of(at.address));
     let elements = json!([[key, {"goto": {"target": chain}}]]);
-    json!({verb: {"element": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name, "elem": elements}}})
+    json!({verb: {"element": {"family": TABLE_FAMILY, "table": table, "name": name, "elem": elements}}})
 }
 
 /// Renders the rule that translates the destination to one of these back ends.

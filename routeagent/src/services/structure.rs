@@ -7,7 +7,7 @@ use crate::family::Family;
 use crate::nft::{self, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol};
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
-const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
+pub(crate) const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
 
 /// Names, types and kinds of the sets.
 const SETS: [(&str, &str, bool); 7] = [
@@ -24,13 +24,7 @@ const SETS: [(&str, &str, bool); 7] = [
 pub(super) fn structure() -> Vec<Value> {
     let mut objects = vec![nft::table(SERVICES_TABLE)];
     objects.extend(SETS.map(|set| nft::set(SERVICES_TABLE, set)));
-    for family in Family::ALL {
-        let address = format!("ipv{}_addr", family.digit());
-        objects.push(json!({"map": {
-            "family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": frontends(family),
-            "type": [address, "inet_proto", "inet_service"], "map": "verdict",
-        }}));
-    }
+    objects.extend(Family::ALL.map(|family| map(SERVICES_TABLE, family)));
     let chains = [
         ("untracked", "filter", PRIORITY_RAW, untracked()),
         ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
@@ -39,7 +33,7 @@ pub(super) fn structure() -> Vec<Value> {
         nft::base_chain(SERVICES_TABLE, name, (kind, "prerouting", *priority))
     }));
     for (chain, _, _, rules) in chains {
-        objects.extend(rules.into_iter().map(|expr| rule(chain, &expr)));
+        objects.extend(rules.into_iter().map(|expr| rule(SERVICES_TABLE, chain, &expr)));
     }
     nft::sort(&mut objects);
     objects
@@ -57,19 +51,29 @@ fn untracked() -> Vec<Value> {
 }
 
 fn deliver() -> Vec<Value> {
-    let rule = |family| {
-        let key = json!({"concat": [
-            field(protocol(family), "daddr"), {"meta": {"key": "l4proto"}}, field("th", "dport"),
-        ]});
-        let map = format!("@{}", frontends(family));
-        json!([by_inlet("iifname"), {"vmap": {"key": key, "data": map}}])
-    };
-    Family::ALL.into_iter().map(rule).collect()
+    Family::ALL.into_iter().map(|family| json!([by_inlet("iifname"), lookup(family)])).collect()
 }
 
 /// Renders a rule of a chain.
-pub(super) fn rule(chain: &str, expr: &Value) -> Value {
-    json!({"rule": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "chain": chain, "expr": expr}})
+pub(crate) fn rule(table: &str, chain: &str, expr: &Value) -> Value {
+    json!({"rule": {"family": TABLE_FAMILY, "table": table, "chain": chain, "expr": expr}})
+}
+
+/// Renders the map from address, protocol and port to a chain of back ends.
+pub(crate) fn map(table: &str, family: Family) -> Value {
+    let address = format!("ipv{}_addr", family.digit());
+    json!({"map": {
+        "family": TABLE_FAMILY, "table": table, "name": frontends(family),
+        "type": [address, "inet_proto", "inet_service"], "map": "verdict",
+    }})
+}
+
+/// Renders the lookup in that map, which translates.
+pub(crate) fn lookup(family: Family) -> Value {
+    let key = json!({"concat": [
+        field(protocol(family), "daddr"), {"meta": {"key": "l4proto"}}, field("th", "dport"),
+    ]});
+    json!({"vmap": {"key": key, "data": format!("@{}", frontends(family))}})
 }
 
 /// Returns the name of the map of a family.

@@ -62,7 +62,7 @@ fn listed() -> Value {
 
 #[test]
 fn what_the_kernel_lists_is_read() {
-    let table = read(listed().to_string().as_bytes()).unwrap();
+    let table = read(SERVICES_TABLE, listed().to_string().as_bytes()).unwrap();
     let at = frontend("10.96.0.10", Protocol::Udp, 53);
     assert_eq!(table.frontends, BTreeMap::from([(at, "b-0124".to_owned())]));
     let places = |hosts: &[u8]| -> Vec<(IpAddr, u16)> {
@@ -70,7 +70,7 @@ fn what_the_kernel_lists_is_read() {
     };
     let drawn = Pick { protocol: Protocol::Udp, by_port: true, places: places(&[10, 11]) };
     let kept = Pick { protocol: Protocol::Sctp, by_port: false, places: places(&[10]) };
-    let expected = [("b-0124", Some(drawn)), ("b-0125", Some(kept)), ("b-0126", None)];
+    let expected = [("b-0124", Some(drawn.into())), ("b-0125", Some(kept.into())), ("b-0126", None)];
     assert_eq!(table.picks, expected.map(|(name, pick)| (name.to_owned(), pick)).into());
 }
 
@@ -82,7 +82,10 @@ fn what_is_as_wished_needs_no_change_and_what_is_not_known_none_either() {
     assert_eq!(services_change(&DesiredServices::AsItIs, &there), None);
     assert_eq!(services_change(&wish, &ObservedServices::Unknown), None);
     assert_eq!(services_change(&DesiredServices::Absent, &ObservedServices::Absent), None);
-    assert_eq!(services_change(&DesiredServices::Absent, &there), Some(ServicesChange::Remove));
+    assert_eq!(
+        services_change(&DesiredServices::Absent, &there),
+        Some(ServicesChange::Remove(SERVICES_TABLE))
+    );
     let built = services_change(&wish, &ObservedServices::Absent);
     assert!(matches!(built, Some(ServicesChange::Build(_))), "{built:?}");
 }

@@ -8,6 +8,7 @@ use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource};
 use trieste_control::store::{Cache, ParsedCache, StoreError, StoreEvent};
 
 use super::parse::{created, members, view};
+use crate::clusterset::follow::Origin;
 use crate::condition::Condition;
 use crate::nodes::Nodes;
 use crate::state::ClusterNode;
@@ -33,6 +34,8 @@ pub struct Reader {
     pub hostname: String,
     /// Name of the own Node object, if there is one.
     pub node_name: Option<String>,
+    /// Where clusterset IPs come from.
+    pub clusterset: Origin,
 }
 
 /// Ours: largest number of API servers.

@@ -33,6 +33,7 @@ fn next_hops_come_before_their_groups_and_those_before_routes_and_go_the_other_w
             | Change::RemoveRule(_)
             | Change::Guard(_)
             | Change::Services(_)
+            | Change::Clusterset(_)
             | Change::Foreign(_)
             | Change::BetweenNodes(_)
             | Change::Nexthops(_) => None,

@@ -14,7 +14,6 @@ use crate::guard::{GuardChange, ObservedGuard, Table};
 use crate::hostnet::Sysctl;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Observed, ObservedRoute};
-use crate::services::{ObservedServices, ServicesChange};
 use crate::state::DeviceAddress;
 use crate::vxlan::{Mac, VxlanChange};
 
@@ -55,21 +54,14 @@ pub(crate) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
                     ObservedGuard::Absent | ObservedGuard::Unknown => BTreeMap::new(),
                 };
             }
-            Change::Services(change) => observed.services = services(change),
+            Change::Services(change) => observed.services = change.result(),
+            Change::Clusterset(change) => observed.clusterset = change.result(),
             Change::Foreign(change) => foreign(&mut observed.foreign, change),
             Change::BetweenNodes(change) => apply_between_nodes(&mut observed, change),
             Change::Nexthops(change) => apply_nexthops(&mut observed, change),
         }
     }
     observed
-}
-
-fn services(change: &ServicesChange) -> ObservedServices {
-    match change {
-        ServicesChange::Build(table) => ObservedServices::Present((**table).clone()),
-        ServicesChange::Update { to, .. } => ObservedServices::Present((**to).clone()),
-        ServicesChange::Remove => ObservedServices::Absent,
-    }
 }
 
 fn apply_nexthops(observed: &mut Observed, change: &NexthopChange) {

@@ -1,31 +1,26 @@
-//! Next hops and groups of them, which the netlink crates do not support: a request, and its answers, by hand.
+//! Next hops and groups of them, which the netlink crates do not support.
 //!
-//! The socket waits: the kernel answers before a request returns, and a notice has no time for a task to be woken.
+//! The socket waits: a notice has no time for a task to be woken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind};
 use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr};
 
+use super::wire::{
+    Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, Requests, attribute,
+    split_attribute,
+};
 use crate::family::Family;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, Nexthop, NexthopChange, ObservedNexthop, is_our_id};
 use crate::port::PortError;
 
-// --- from the kernel's headers: netlink.h, rtnetlink.h, nexthop.h -------------------------------------------------
+// --- from the kernel's headers: rtnetlink.h, nexthop.h ------------------------------------------------------------
 
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 const RTM_GETNEXTHOP: u16 = 106;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_REPLACE: u16 = 0x100;
-const NLM_F_DUMP: u16 = 0x300;
-const NLM_F_CREATE: u16 = 0x400;
-const NLA_F_NESTED: u16 = 1 << 15;
 const NHA_ID: u16 = 1;
 const NHA_GROUP: u16 = 2;
 const NHA_GROUP_TYPE: u16 = 3;
@@ -44,8 +39,7 @@ const GROUP_TYPE_RESILIENT: u16 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const RTNH_F_ONLINK: u32 = 4;
-/// Bytes of a message's header, and of what every next hop's message has before its attributes.
-const HEADER_LEN: usize = 16;
+/// Bytes of what every next hop's message has before its attributes.
 const FIXED_LEN: usize = 8;
 /// Bytes of one group member.
 const MEMBER_LEN: usize = 8;
@@ -63,7 +57,7 @@ const UNBALANCED: u32 = 3_000;
 
 /// A socket for next hops.
 pub struct Nexthops {
-    socket: Socket,
+    requests: Requests,
 }
 
 impl Nexthops {
@@ -73,13 +67,7 @@ impl Nexthops {
     ///
     /// The kernel has no rtnetlink.
     pub fn open() -> Result<Self, PortError> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            Ok(socket)
-        };
-        open().map(|socket| Self { socket }).map_err(PortError::Socket)
+        Requests::open(NETLINK_ROUTE).map(|requests| Self { requests }).map_err(PortError::Socket)
     }
 
     /// Reads all that could be ours or in the way, by id; `None` if this kernel does not support next hops (before Linux 5.3).
@@ -87,8 +75,8 @@ impl Nexthops {
         &self,
         names: &BTreeMap<u32, &str>,
     ) -> Result<Option<BTreeMap<u32, ObservedNexthop>>, PortError> {
-        let request = Message::new(RTM_GETNEXTHOP, NLM_F_DUMP, 0);
-        match self.exchange(request, |body| parse(body, names)) {
+        let request = Message::new(RTM_GETNEXTHOP, NLM_F_DUMP, &[0; FIXED_LEN]);
+        match self.requests.exchange(request, |body| parse(body, names)) {
             Ok(all) => {
                 Ok(Some(all.into_iter().filter(|(id, there)| is_our_id(*id) || there.is_ours()).collect()))
             }
@@ -104,7 +92,8 @@ impl Nexthops {
             NexthopChange::MakeGroup(id, members) => self.group(*id, members, true),
             NexthopChange::SetGroup(id, members) => self.group(*id, members, false),
             NexthopChange::Remove(id) => {
-                self.send(Message::new(RTM_DELNEXTHOP, NLM_F_ACK, 0).with(NHA_ID, &id.to_ne_bytes()))
+                let message = Message::new(RTM_DELNEXTHOP, NLM_F_ACK, &[0; FIXED_LEN]);
+                self.requests.send(message.with(NHA_ID, &id.to_ne_bytes()))
             }
         }
         .map_err(refused)
@@ -122,12 +111,13 @@ impl Nexthops {
     fn set(&self, id: u32, nexthop: &Nexthop, index: u32) -> Result<(), Error> {
         let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
         let family = if nexthop.family == Family::V4 { AF_INET } else { AF_INET6 };
-        let message = Message::new(RTM_NEWNEXTHOP, flags, family)
+        // On link, whatever happens to the device's own address meanwhile.
+        let on_link = if let Some(IpAddr::V4(_)) = nexthop.via { RTNH_F_ONLINK } else { 0 };
+        let message = Message::new(RTM_NEWNEXTHOP, flags, &fixed(family, on_link))
             .with(NHA_ID, &id.to_ne_bytes())
             .with(NHA_OIF, &index.to_ne_bytes());
-        self.send(match nexthop.via {
-            // Whatever happens to the device's own address meanwhile.
-            Some(IpAddr::V4(via)) => message.on_link().with(NHA_GATEWAY, &via.octets()),
+        self.requests.send(match nexthop.via {
+            Some(IpAddr::V4(via)) => message.with(NHA_GATEWAY, &via.octets()),
             Some(IpAddr::V6(via)) => message.with(NHA_GATEWAY, &via.octets()),
             None => message,
         })
@@ -138,7 +128,7 @@ impl Nexthops {
             members.iter().flat_map(|member| [member.to_ne_bytes(), [0; 4]].concat()).collect();
         let flags = NLM_F_ACK | if is_new { NLM_F_CREATE } else { NLM_F_REPLACE };
         let message = |kind: u16| {
-            Message::new(RTM_NEWNEXTHOP, flags, 0)
+            Message::new(RTM_NEWNEXTHOP, flags, &fixed(0, 0))
                 .with(NHA_ID, &id.to_ne_bytes())
                 .with(NHA_GROUP, &list)
                 .with(NHA_GROUP_TYPE, &kind.to_ne_bytes())
@@ -146,40 +136,12 @@ impl Nexthops {
         let resilient = message(GROUP_TYPE_RESILIENT);
         let resilient =
             if is_new { resilient.with(NHA_RES_GROUP | NLA_F_NESTED, &resilience()) } else { resilient };
-        match self.send(resilient) {
+        match self.requests.send(resilient) {
             // The kernel does not support the type, or the group is of the other one.
             Err(error) if error.kind() == ErrorKind::InvalidInput || is_unsupported(&error) => {
-                self.send(message(GROUP_TYPE_MULTIPATH))
+                self.requests.send(message(GROUP_TYPE_MULTIPATH))
             }
             sent => sent,
-        }
-    }
-
-    fn send(&self, message: Message) -> Result<(), Error> {
-        self.exchange(message, |_| None::<()>).map(drop)
-    }
-
-    /// Sends a request and reads its answers to the end.
-    fn exchange<T>(&self, message: Message, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, Error> {
-        self.socket.send(&message.finish(), 0)?;
-        let mut found = Vec::new();
-        loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            let mut rest = datagram.as_slice();
-            while let Some((kind, body, next)) = split(rest) {
-                match kind {
-                    NLMSG_DONE => return Ok(found),
-                    NLMSG_ERROR => {
-                        return match body.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
-                            Some(0) => Ok(found),
-                            Some(code) => Err(Error::from_raw_os_error(code.saturating_neg())),
-                            None => Err(ErrorKind::InvalidData.into()),
-                        };
-                    }
-                    _ => found.extend(read(body)),
-                }
-                rest = next;
-            }
         }
     }
 }
@@ -201,60 +163,10 @@ fn resilience() -> Vec<u8> {
     bytes
 }
 
-/// A request under way.
-struct Message(Vec<u8>);
-
-impl Message {
-    fn new(kind: u16, flags: u16, family: u8) -> Self {
-        let mut bytes = vec![0; HEADER_LEN + FIXED_LEN];
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
-        bytes[HEADER_LEN] = family;
-        if kind == RTM_NEWNEXTHOP {
-            bytes[HEADER_LEN + 2] = NEXTHOP_PROTOCOL;
-        }
-        Self(bytes)
-    }
-
-    fn on_link(mut self) -> Self {
-        self.0[HEADER_LEN + 4..HEADER_LEN + FIXED_LEN].copy_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
-        self
-    }
-
-    fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        attribute(&mut self.0, kind, value);
-        self
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let length = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        self.0[..4].copy_from_slice(&length.to_ne_bytes());
-        self.0
-    }
-}
-
-fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-/// Splits off a message: its type, its body, and what comes after.
-fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
-    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    let body = bytes.get(HEADER_LEN..length)?;
-    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
-}
-
-/// Splits off an attribute.
-fn split_attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
-    let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?);
-    let value = bytes.get(4..length)?;
-    Some((kind & !NLA_F_NESTED, value, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+/// Encodes what comes before the attributes of a next hop that is set.
+fn fixed(family: u8, flags: u32) -> [u8; FIXED_LEN] {
+    let [a, b, c, d] = flags.to_ne_bytes();
+    [family, 0, NEXTHOP_PROTOCOL, 0, a, b, c, d]
 }
 
 /// Reads a next hop.
@@ -308,14 +220,14 @@ fn members(value: &[u8]) -> Option<BTreeSet<u32>> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::wire::split;
     use super::*;
 
     #[test]
     fn what_is_asked_for_is_read_back() {
         let names = BTreeMap::from([(7, "vx-submariner")]);
         let via: IpAddr = "240.0.0.2".parse().unwrap();
-        let message = Message::new(RTM_NEWNEXTHOP, 0, AF_INET)
-            .on_link()
+        let message = Message::new(RTM_NEWNEXTHOP, 0, &fixed(AF_INET, RTNH_F_ONLINK))
             .with(NHA_ID, &5_u32.to_ne_bytes())
             .with(NHA_OIF, &7_u32.to_ne_bytes())
             .with(NHA_GATEWAY, &[240, 0, 0, 2])
@@ -331,8 +243,9 @@ mod tests {
     fn a_group_of_unequal_weights_is_none_of_ours() {
         let read = |weight: u8| {
             let member = [&9_u32.to_ne_bytes()[..], &[weight, 0, 0, 0]].concat();
-            let message =
-                Message::new(RTM_NEWNEXTHOP, 0, 0).with(NHA_ID, &[1, 0, 0, 0]).with(NHA_GROUP, &member);
+            let message = Message::new(RTM_NEWNEXTHOP, 0, &fixed(0, 0))
+                .with(NHA_ID, &[1, 0, 0, 0])
+                .with(NHA_GROUP, &member);
             let bytes = message.finish();
             parse(split(&bytes).unwrap().1, &BTreeMap::new()).unwrap().1.what
         };

@@ -1,7 +1,7 @@
 //! Which changes of nftables can matter. kube-proxy rewrites its chains all the time; those are passed over.
 
 use crate::foreign::FIREWALLD;
-use crate::nft::{GUARD_TABLE, Hook, SERVICES_TABLE};
+use crate::nft::{CLUSTERSET_TABLE, GUARD_TABLE, Hook, SERVICES_TABLE};
 use crate::port::notice::Notice;
 
 /// Bytes of a netlink message's header.
@@ -54,7 +54,9 @@ fn message_can_matter(message: &[u8]) -> bool {
     let kind = message[4];
     let attributes = message.get(HEADER + NETFILTER_HEADER..).unwrap_or_default();
     let table = text(attributes, TABLE);
-    if table.is_some_and(|table| [GUARD_TABLE, SERVICES_TABLE, FIREWALLD.1].contains(&table)) {
+    if table
+        .is_some_and(|table| [GUARD_TABLE, SERVICES_TABLE, CLUSTERSET_TABLE, FIREWALLD.1].contains(&table))
+    {
         return true;
     }
     match kind {

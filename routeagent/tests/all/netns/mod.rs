@@ -14,6 +14,7 @@
 
 mod between_nodes;
 mod cluster;
+mod clusterset;
 mod fail_closed;
 mod globalnet;
 mod lab;

@@ -1,0 +1,74 @@
+//! Clusterset IPs: one address for a service of the whole set, which every node leads to where the service is served.
+//!
+//! ```text
+//!  ServiceImports ─┐
+//!  slices ─────────┼─▶ index ─▶ VirtualIps ─▶ driver ─▶ table inet trieste-clusterset
+//!  Gateways ───────┘   (pure)    (published)
+//! ```
+//!
+//! A node translates what its pods, and itself, send to such an address: to a pod of the own cluster where the service is
+//! exported here and serves, else to the address by which a cluster that the gateways reach exports it. Which cluster that is,
+//! is decided as for a name without a clusterset IP, by the same code (`trieste-dns`): own first, or as the export's
+//! `trieste.io/routing` says. A cluster that is not reached any more gets no new connections; connections that it has stay as
+//! they are, since connection tracking remembers them. Without kube-proxy it is the same.
+//!
+//! Only addresses of the set's range ([`crate::state::Node::clusterset_range`]) are led anywhere, whatever an import says: its
+//! writers are other clusters. What is for an address of the range and led nowhere is refused with an ICMP error.
+//!
+//! * [`index`] — what follows from objects. * [`follow`] — the watches. * [`table`] — the nftables table.
+
+pub mod follow;
+pub mod index;
+pub mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use trieste_control::services::Frontend;
+
+use crate::condition::Condition;
+use crate::services::Pick;
+use crate::state::Node;
+use table::{ClustersetRules, DesiredClusterset};
+
+/// Where clusterset IPs lead at present.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VirtualIps {
+    /// By address and port. Those that lead nowhere are missing.
+    pub leads: BTreeMap<Frontend, Arc<Pick>>,
+    /// Pods of the own cluster among the targets: one that is led to itself needs another source.
+    pub pods: BTreeSet<IpAddr>,
+}
+
+/// Clusterset IPs, as far as they are known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clusterset {
+    /// Where they lead; `None` before all was read that they follow from.
+    pub ips: Option<Arc<VirtualIps>>,
+    /// Why that is not, or not in full, what it should be.
+    pub error: Option<String>,
+}
+
+/// Returns the table that a node is to have, and what is in its way.
+pub(crate) fn desired(node: &Node, known: &Clusterset) -> (DesiredClusterset, Vec<Condition>) {
+    if node.clusterset_range.is_empty() {
+        return (DesiredClusterset::Absent, Vec::new());
+    }
+    for range in &node.clusterset_range {
+        let overlaps = |network: &&IpNet| network.contains(range) || range.contains(*network);
+        let own = node.pod_networks.iter().chain(&node.service_networks).find(overlaps);
+        if let Some(network) = own {
+            let condition = Condition::ClustersetRange { range: *range, network: *network };
+            return (DesiredClusterset::Absent, vec![condition]);
+        }
+    }
+    let range = IpNet::aggregate(&node.clusterset_range).into_iter().collect();
+    let desired = match &known.ips {
+        Some(ips) => DesiredClusterset::Rules(ClustersetRules { range, ips: ips.clone() }),
+        None => DesiredClusterset::AsItIs { range },
+    };
+    let error = known.error.clone();
+    (desired, error.map(|error| Condition::ClustersetAway { error }).into_iter().collect())
+}
