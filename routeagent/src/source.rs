@@ -54,12 +54,8 @@ pub struct Channels {
 /// Watches a store and publishes changes, until one of its watches ends.
 pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels) {
     let namespace = reader.namespace.as_str();
-    let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
-    let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
-    let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
-    let mut events = select(select(endpoints, clusters), nodes);
-    let members = paths_namespace(namespace);
-    let mut members = pin!(store.list_watch(Kind::Endpoint, &members));
+    let mut events = pin!(objects(store, namespace));
+    let mut members = pin!(store.list_watch(Kind::Endpoint, &paths_namespace(namespace)));
     // From the specification of Kubernetes: where its API servers themselves listen, whatever Service leads to them.
     let servers = ObjectKey::new(Kind::EndpointSlice, "default", "kubernetes");
     let mut servers = pin!(store.watch_one(&servers));
@@ -97,8 +93,7 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
             () = &mut serve => return,
             () = &mut lead => return,
             _ = is_foreign.changed() => {}
-            _ = is_served.changed() => {}
-            _ = is_led.changed() => {}
+            () = either_changed(&mut is_served, &mut is_led) => {}
             () = table_changed(&mut channels.reports, had_table) => {}
         }
         let gathered = gather(&mut events, &mut members, &mut caches, rests_until).await;
@@ -115,6 +110,22 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
         }
         channels.publish(state, &caches.remotes());
         rests_until = Instant::now() + rest_after(began.elapsed());
+    }
+}
+
+/// Watches what every view is made of.
+fn objects(store: &impl Store, namespace: &str) -> impl Stream<Item = (Kind, StoreEvent)> {
+    let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
+    let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
+    let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
+    select(select(endpoints, clusters), nodes)
+}
+
+/// Waits until one of two values changes.
+async fn either_changed<A, B>(one: &mut watch::Receiver<A>, other: &mut watch::Receiver<B>) {
+    tokio::select! {
+        _ = one.changed() => {}
+        _ = other.changed() => {}
     }
 }
 

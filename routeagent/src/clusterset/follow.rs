@@ -15,8 +15,8 @@ use trieste_control::api::{Kind, label};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
 
-use super::Clusterset;
 use super::index::ClustersetIndex;
+use super::virtual_ips::Clusterset;
 
 /// Ours: what changes in quick succession is one change.
 const GATHER: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ pub async fn follow(store: &impl Store, origin: &Origin, known: &watch::Sender<C
         if index.needs_pods() && slices.is_none() {
             slices = Some(store.list_watch(Kind::EndpointSlice, "").boxed());
         } else if !index.needs_pods() && slices.take().is_some() {
-            index.forget_slices();
+            index.clear_slices();
             errors.slices = None;
         }
         let timeout = index.poll_timeout();

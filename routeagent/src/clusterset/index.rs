@@ -18,7 +18,7 @@ use trieste_dns::{
     ServiceKind, ServiceName, Writer,
 };
 
-use super::VirtualIps;
+use super::virtual_ips::VirtualIps;
 use crate::services::Pick;
 
 /// Ours: most clusterset IPs that are led.
@@ -148,8 +148,8 @@ impl ClustersetIndex {
         }
     }
 
-    /// Forgets the slices of the own cluster, which are not needed any more.
-    pub fn forget_slices(&mut self) {
+    /// Clears the slices of the own cluster, which are not needed any more.
+    pub fn clear_slices(&mut self) {
         self.own = ServiceIndex::default();
     }
 
@@ -225,7 +225,7 @@ impl ClustersetIndex {
                 }
                 Change::SliceRemoved(name, cluster, slice) => {
                     touched.insert(name.clone());
-                    self.forget(&name, &cluster, &slice);
+                    self.remove_slice(&name, &cluster, &slice);
                     Change::SliceRemoved(name, cluster, slice)
                 }
                 Change::Cluster(cluster, state) => {
@@ -245,7 +245,7 @@ impl ClustersetIndex {
         }
     }
 
-    fn forget(&mut self, name: &ServiceName, cluster: &Label, slice: &str) {
+    fn remove_slice(&mut self, name: &ServiceName, cluster: &Label, slice: &str) {
         let Some(exported) = self.exported.get_mut(cluster) else { return };
         if let Some(slices) = exported.get_mut(name) {
             slices.remove(slice);

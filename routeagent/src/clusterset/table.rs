@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::VirtualIps;
+use super::virtual_ips::VirtualIps;
 use crate::family::Family;
 use crate::nft::{
     self, CLUSTERSET_TABLE, Element, Elements, TABLE_FAMILY, by_family, field, in_set, is, protocol,

@@ -203,7 +203,7 @@ impl Host for Kernel {
                 nft::transact(&render(change)).await?;
                 let stale = change.lost_udp();
                 if !stale.is_empty()
-                    && let Err(error) = conntrack::forget(&stale)
+                    && let Err(error) = conntrack::remove(&stale)
                 {
                     warn!(%error, "UDP flows of clusterset IPs stay with targets that are none any more");
                 }

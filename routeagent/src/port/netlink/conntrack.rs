@@ -1,4 +1,4 @@
-//! Connections that the kernel tracks, as far as they are to be forgotten: UDP flows to a clusterset IP whose target is none any
+//! Connections that the kernel tracks, as far as they are to be removed: UDP flows to a clusterset IP whose target is none any
 //! more. The kernel would send all that a client sends from the same port to that target until it pauses for half a minute or
 //! more; TCP ends by itself. `nft` has no command for it, and neither have the netlink crates.
 
@@ -42,12 +42,12 @@ struct Tuple {
     destination: SocketAddr,
 }
 
-/// Forgets the UDP flows to these addresses that go to these targets; returns how many.
+/// Removes the UDP flows to these addresses that go to these targets; returns how many.
 ///
 /// # Errors
 ///
 /// The kernel tracks no connections, or the right is missing.
-pub(super) fn forget(stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Result<usize, PortError> {
+pub(super) fn remove(stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Result<usize, PortError> {
     let refused = |source: Error| PortError::Refused { source };
     let requests = Requests::open(NETLINK_NETFILTER).map_err(PortError::Socket)?;
     let mut count = 0;
@@ -58,9 +58,9 @@ pub(super) fn forget(stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Resu
         let fixed = [family, 0, 0, 0];
         let all = Message::new(CTNETLINK | IPCTNL_MSG_CT_GET, NLM_F_DUMP, &fixed);
         for original in requests.exchange(all, |body| stale_flow(body, stale)).map_err(refused)? {
-            let forgotten = Message::new(CTNETLINK | IPCTNL_MSG_CT_DELETE, NLM_F_ACK, &fixed)
+            let removal = Message::new(CTNETLINK | IPCTNL_MSG_CT_DELETE, NLM_F_ACK, &fixed)
                 .with(CTA_TUPLE_ORIG | NLA_F_NESTED, &original);
-            match requests.send(forgotten) {
+            match requests.send(removal) {
                 Ok(()) => count += 1,
                 // It has ended meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -71,7 +71,7 @@ pub(super) fn forget(stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Resu
     Ok(count)
 }
 
-/// Returns the way there of a flow that is to be forgotten, as it names the flow to the kernel.
+/// Returns the way there of a flow that is to be removed, as it names the flow to the kernel.
 fn stale_flow(body: &[u8], stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Option<Vec<u8>> {
     let attributes = body.get(FIXED_LEN..)?;
     let original = find(attributes, CTA_TUPLE_ORIG)?;
@@ -115,7 +115,7 @@ mod tests {
     use super::super::wire::attribute;
     use super::*;
 
-    /// One direction as the kernel encodes it.
+    /// Encodes one direction as the kernel does.
     fn encoded(
         protocol: u8,
         (source, source_port): ([u8; 4], u16),
@@ -132,7 +132,7 @@ mod tests {
         tuple
     }
 
-    /// A flow of a client to a clusterset IP's port 53, which a target answers.
+    /// Encodes a flow of a client to a clusterset IP's port 53, which a target answers.
     fn flow(protocol: u8, target: [u8; 4]) -> Vec<u8> {
         let (client, ip) = (([10, 1, 3, 10], 4000), ([243, 0, 0, 7], 53));
         let mut body = vec![AF_INET, 0, 0, 0];
