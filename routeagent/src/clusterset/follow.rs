@@ -15,7 +15,7 @@ use trieste_control::api::{Kind, label};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
 
-use super::index::ClustersetIndex;
+use super::index::{ClustersetIndex, MAX_LEADS};
 use super::virtual_ips::Clusterset;
 
 /// Ours: what changes in quick succession is one change.
@@ -95,7 +95,10 @@ pub async fn follow(store: &impl Store, origin: &Origin, known: &watch::Sender<C
 
 /// Publishes where clusterset IPs lead, if it has changed. Once known, they stay as they are until all is known again.
 fn publish(index: &ClustersetIndex, errors: &Errors, known: &watch::Sender<Clusterset>) {
-    let error = errors.first();
+    let error = errors.first().or_else(|| match index.left_out() {
+        0 => None,
+        count => Some(format!("{count} services are left out, as a whole or in part: there are more than {MAX_LEADS} addresses and ports")),
+    });
     known.send_if_modified(|known| {
         let is_other = index.is_complete() && known.ips.as_ref().is_none_or(|ips| **ips != *index.ips());
         if is_other {

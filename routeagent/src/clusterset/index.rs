@@ -21,8 +21,8 @@ use trieste_dns::{
 use super::virtual_ips::VirtualIps;
 use crate::services::Pick;
 
-/// Ours: most clusterset IPs that are led.
-pub const MAX_SERVICES: usize = 20_000;
+/// Ours: most addresses and ports that are led. Other clusters write imports, and each pass reads the table.
+pub const MAX_LEADS: usize = 10_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct ClustersetIndex {
     ips: VirtualIps,
     /// How often a pod is a target.
     pods: BTreeMap<IpAddr, usize>,
+    /// Services that are not led, or not by all of their ports, because there are too many.
+    left_out: BTreeSet<ServiceName>,
 }
 
 /// A service with a clusterset IP.
@@ -76,6 +78,7 @@ impl ClustersetIndex {
             exported: BTreeMap::new(),
             ips: VirtualIps::default(),
             pods: BTreeMap::new(),
+            left_out: BTreeSet::new(),
             local,
             range: range.to_vec(),
         })
@@ -104,6 +107,11 @@ impl ClustersetIndex {
                 || self.index.is_listed(&Source::Exported)
                     && self.reach.is_listed()
                     && (!self.needs_pods() || self.own.has_slices()))
+    }
+
+    /// Returns the number of services that are left out, as a whole or in part, because there are too many.
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
     }
 
     /// Returns where clusterset IPs lead.
@@ -275,14 +283,9 @@ impl ClustersetIndex {
             touched.extend(self.claims.get(ip).into_iter().flatten().cloned());
         }
         if ips.is_empty() {
+            self.left_out.remove(name);
             if let Some(service) = self.services.remove(name) {
                 self.unlead(service.led);
-            }
-            return;
-        }
-        if self.services.len() >= MAX_SERVICES && !self.services.contains_key(name) {
-            for ip in &ips {
-                self.unclaim(*ip, name);
             }
             return;
         }
@@ -302,7 +305,7 @@ impl ClustersetIndex {
     }
 
     /// Decides anew where services lead.
-    fn lead(&mut self, touched: BTreeSet<ServiceName>) {
+    fn lead(&mut self, mut touched: BTreeSet<ServiceName>) {
         // One that gives up an address comes before one that takes it.
         for name in &touched {
             if let Some(service) = self.services.get_mut(name) {
@@ -310,10 +313,21 @@ impl ClustersetIndex {
                 self.unlead(led);
             }
         }
+        if self.ips.leads.len() < MAX_LEADS {
+            touched.append(&mut self.left_out);
+        }
         for name in touched {
             let led = self.leads(&name);
             let Some(service) = self.services.get_mut(&name) else { continue };
+            self.left_out.remove(&name);
             for (frontend, pick, pods) in led {
+                if self.ips.leads.len() >= MAX_LEADS {
+                    self.left_out.insert(name.clone());
+                    break;
+                }
+                if self.ips.leads.contains_key(&frontend) {
+                    continue;
+                }
                 for pod in &pods {
                     *self.pods.entry(*pod).or_default() += 1;
                     self.ips.pods.insert(*pod);
@@ -351,8 +365,9 @@ impl ClustersetIndex {
                 let leads = self.records.leads(name, port, address.is_ipv4());
                 let pods = self.pods_of(name, port, address.is_ipv4(), &leads);
                 let of_others = leads.iter().filter(|lead| !lead.is_local);
-                let of_others = of_others.flat_map(|lead| {
-                    lead.addresses.iter().map(|address| ((*address, lead.port), lead.weight))
+                // Each exports it by one.
+                let of_others = of_others.filter_map(|lead| {
+                    lead.addresses.first().map(|address| ((*address, lead.port), lead.weight))
                 });
                 let targets: Vec<_> = of_others.chain(pods.iter().map(|pod| (*pod, 1))).collect();
                 let by_port = !self.keeps_clients.contains(name);

@@ -220,6 +220,31 @@ fn addresses_of_ipv6_lead_to_those_of_ipv6() {
     assert_eq!(led(&index), ["fd00:243::7 tcp port 80 to fd00:66::1:80"]);
 }
 
+#[test]
+fn no_member_fills_a_node_with_addresses_ports_or_targets() {
+    let mut index = index();
+    let ports: Vec<_> =
+        (1..=100).map(|port| json!({"name": format!("p{port}"), "protocol": "TCP", "port": port})).collect();
+    for number in 0..150 {
+        let name = format!("s{number:03}");
+        let spec = json!({"type": "ClusterSetIP", "ips": [format!("243.0.1.{number}")], "ports": ports});
+        let mut slice = exported(&name, "east", "100.66.0.1", (80, true));
+        let endpoint = |last: u8| json!({"addresses": [format!("100.66.0.{last}")]});
+        slice.body.insert("endpoints".to_owned(), (1..=200).map(endpoint).collect());
+        slice.body.insert("ports".to_owned(), json!(ports));
+        put_exported(&mut index, slice);
+        index.handle_imports(StoreEvent::Applied(named_import(&name, &spec)));
+    }
+    assert_eq!((index.ips().leads.len(), index.left_out()), (MAX_LEADS, 50));
+    assert!(index.ips().leads.values().all(|pick| pick.places.len() == 1));
+    for number in 0..60 {
+        index.handle_imports(StoreEvent::Deleted(named_import(&format!("s{number:03}"), &json!({}))));
+    }
+    assert_eq!((index.ips().leads.len(), index.left_out()), (9_000, 0), "there is room for the others then");
+    index.handle_imports(StoreEvent::Listed(Vec::new()));
+    assert_eq!((index.ips().leads.len(), index.left_out()), (0, 0));
+}
+
 /// What is led does not depend on the order in which objects come, nor on how they are told.
 #[test]
 fn any_order_of_events_leads_to_the_same() {
