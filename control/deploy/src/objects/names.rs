@@ -11,6 +11,8 @@ pub const GATEWAY: &str = "submariner-gateway";
 pub const ROUTE_AGENT: &str = "submariner-routeagent";
 /// The DaemonSet of upstream's Globalnet: there is none of ours, since gateways do its work. Their Roles for it.
 pub const GLOBALNET: &str = "submariner-globalnet";
+/// The route agents' Roles for clusterset IPs.
+pub const CLUSTERSET_IP: &str = "submariner-clusterset-ip";
 /// The service discovery agent's Deployment, container, ServiceAccount and Roles.
 pub const DISCOVERY_AGENT: &str = "submariner-lighthouse-agent";
 /// The Deployment of the DNS server for the set's names, its container, ServiceAccount and Roles, and the Service in front.

@@ -8,14 +8,16 @@ use serde_json::{Value, json};
 use trieste_control::members::paths_namespace;
 
 use super::names::{
-    BROKER_ADMIN, CLUSTERSET_IP_INFO, DISCOVERY_AGENT, GATEWAY, GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE,
-    ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
+    BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, DISCOVERY_AGENT, GATEWAY, GLOBALNET, GLOBALNET_INFO,
+    MEMBER_ROLE, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
 use super::{Manifest, MemberOptions};
 
+mod clusterset;
 mod discovery;
 mod globalnet;
 
+pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
 
@@ -388,6 +390,12 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));
             manifests.push(binding(scope, GLOBALNET, GLOBALNET, (namespace, GATEWAY)));
+        }
+    }
+    if options.clusterset_ip_range.is_some() {
+        for (scope, rights) in [(namespace, CLUSTERSET_HERE), ("", CLUSTERSET_EVERYWHERE)] {
+            manifests.push(role(scope, CLUSTERSET_IP, rights));
+            manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));
         }
     }
     if options.has_service_discovery() {

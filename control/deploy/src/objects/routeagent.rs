@@ -26,6 +26,8 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         Some(broker) => variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()),
         None => variable("TRIESTE_BROKER_NAMES", options.broker.host()),
     });
+    let range = options.clusterset_ip_range;
+    variables.extend(range.map(|range| variable("TRIESTE_CLUSTERSET_IP_RANGE", range.to_string())));
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
     }

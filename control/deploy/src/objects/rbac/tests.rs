@@ -6,6 +6,7 @@ fn every_right() -> Vec<Right> {
         .iter()
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
     let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
+    let of_clusterset = CLUSTERSET_HERE.iter().chain(CLUSTERSET_EVERYWHERE);
     let of_broker = MEMBER.iter().chain(UPSTREAM_MEMBER).chain(BROKER_ADMINISTRATOR);
     let of_discovery = DISCOVERY_ACCOUNTS
         .iter()
@@ -15,6 +16,7 @@ fn every_right() -> Vec<Right> {
         .chain(DISCOVERY_GLOBALNET)
         .chain(NODE_TAINT)
         .chain(of_globalnet)
+        .chain(of_clusterset)
         .chain(of_broker)
         .copied()
         .collect()
@@ -80,6 +82,25 @@ fn service_discovery_has_accounts_where_it_is_and_the_dns_server_only_reads() {
 }
 
 #[test]
+fn route_agents_read_imports_and_gateways_where_there_are_clusterset_ips_and_are_told_the_range() {
+    let mut options = crate::objects::example();
+    let of = |options: &crate::objects::MemberOptions| -> (Vec<String>, bool) {
+        let all = crate::objects::member(options);
+        let named = all.iter().filter(|manifest| manifest.name() == CLUSTERSET_IP);
+        let is_told = |manifest: &Manifest| {
+            manifest.name() == ROUTE_AGENT && manifest.to_yaml().contains("TRIESTE_CLUSTERSET_IP_RANGE")
+        };
+        (named.map(Manifest::to_yaml).collect(), all.iter().any(is_told))
+    };
+    assert_eq!(of(&options), (Vec::new(), false));
+    options.clusterset_ip_range = Some("243.0.0.0/8".parse().unwrap());
+    let (named, is_told) = of(&options);
+    assert!(named.len() == 4 && is_told);
+    let bindings: Vec<&String> = named.iter().filter(|manifest| manifest.contains("subjects")).collect();
+    assert!(bindings.len() == 2 && bindings.iter().all(|binding| binding.contains(ROUTE_AGENT)));
+}
+
+#[test]
 fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone() {
     let named = |has_globalnet| -> Vec<String> {
         let mut options = crate::objects::example();
@@ -117,6 +138,8 @@ fn lines() -> Vec<String> {
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
+    lines.extend(CLUSTERSET_HERE.iter().map(|right| line(CLUSTERSET_IP, "namespace", right)));
+    lines.extend(CLUSTERSET_EVERYWHERE.iter().map(|right| line(CLUSTERSET_IP, "cluster", right)));
     let roles = [
         (MEMBER_ROLE, MEMBER),
         (UPSTREAM_MEMBER_ROLE, UPSTREAM_MEMBER),
