@@ -210,6 +210,9 @@ fn update(existing: &Object, wanted: &Object) -> Option<Write> {
     let field = |object: &Object, field: &str| object.body.get(field).cloned().unwrap_or(Value::Null);
     let same_meta = existing.metadata.labels == wanted.metadata.labels
         && existing.metadata.annotations == wanted.metadata.annotations;
+    if same_meta && existing.body.is_shared_with(&wanted.body) {
+        return None;
+    }
     if !same_meta || field(existing, "spec") != field(wanted, "spec") {
         return Some(Write::Update(wanted.clone()));
     }

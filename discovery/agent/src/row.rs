@@ -78,6 +78,17 @@ impl Row {
         }
     }
 
+    /// Lets what says the same in both stores be in memory once, so that it is compared by where it is: an object of this name and
+    /// what it is copied from, or to.
+    pub(crate) fn share_body(&mut self, slot: Slot, name: &str) {
+        match slot {
+            Slot::Foreign | Slot::Copy => share(self.foreign.get(name), self.copies.get_mut(name)),
+            Slot::Own | Slot::Published => share(self.own.get(name), self.published.get_mut(name)),
+            Slot::Aggregate | Slot::Import => share(self.aggregate.as_ref(), self.import.as_mut()),
+            Slot::Export | Slot::Service | Slot::Source | Slot::Ingress | Slot::LocalImport => {}
+        }
+    }
+
     /// Removes the object of this name.
     pub(crate) fn take(&mut self, slot: Slot, name: &str) {
         match self.entry(slot) {
@@ -108,5 +119,43 @@ impl Row {
         let one = [&self.export, &self.service, &self.local_import, &self.import, &self.aggregate];
         let many = [&self.sources, &self.ingress, &self.own, &self.copies, &self.published, &self.foreign];
         one.into_iter().all(Option::is_none) && many.into_iter().all(BTreeMap::is_empty)
+    }
+}
+
+fn share(original: Option<&Object>, copy: Option<&mut Object>) {
+    if let (Some(original), Some(copy)) = (original, copy)
+        && original.body == copy.body
+    {
+        copy.body.clone_from(&original.body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trieste_control::api::{Kind, ObjectMeta};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_shares_what_it_says_with_its_original_whichever_comes_first() {
+        let slice = |addresses: &[&str]| {
+            let mut slice = Object::new(Kind::EndpointSlice, ObjectMeta::new("shop", "web-1"));
+            slice.body.insert("endpoints".to_owned(), json!([{"addresses": addresses}]));
+            slice
+        };
+        for slots in [[Slot::Foreign, Slot::Copy], [Slot::Copy, Slot::Foreign], [Slot::Published, Slot::Own]]
+        {
+            let mut row = Row::default();
+            let mut put = |slot, addresses: &[&str]| {
+                row.put(slot, slice(addresses));
+                row.share_body(slot, "web-1");
+                let [one, other] = slots.map(|slot| row.get(slot, "web-1"));
+                one.zip(other).is_some_and(|(one, other)| one.body.is_shared_with(&other.body))
+            };
+            let found =
+                [put(slots[0], &["10.0.0.1"]), put(slots[1], &["10.0.0.1"]), put(slots[0], &["10.0.0.2"])];
+            assert_eq!(found, [false, true, false], "{slots:?}");
+        }
     }
 }

@@ -145,11 +145,14 @@ fn slice_ports(exported: &Exported) -> Value {
 
 /// Returns whether two slices say the same, whatever they are called and wherever they are.
 pub(crate) fn agree(existing: &Object, wanted: &Object) -> bool {
+    let has_same_body = || {
+        identity(existing).1 == identity(wanted).1
+            && list(existing, "endpoints") == list(wanted, "endpoints")
+            && list(existing, "ports") == list(wanted, "ports")
+    };
     existing.metadata.labels == wanted.metadata.labels
         && existing.metadata.annotations == wanted.metadata.annotations
-        && identity(existing).1 == identity(wanted).1
-        && list(existing, "endpoints") == list(wanted, "endpoints")
-        && list(existing, "ports") == list(wanted, "ports")
+        && (existing.body.is_shared_with(&wanted.body) || has_same_body())
 }
 
 /// Gives slices the names that those have which stand for the same already, but for names that somebody else has on the broker, and

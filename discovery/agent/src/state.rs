@@ -307,7 +307,9 @@ impl State {
         self.note_seen(slot, &name);
         self.touch_namesakes(slot, &key.name, touched);
         *self.counts.entry(slot).or_default() += 1;
-        self.rows.entry(name.clone()).or_default().put(slot, object);
+        let row = self.rows.entry(name.clone()).or_default();
+        row.put(slot, object);
+        row.share_body(slot, &key.name);
         self.places.insert((store, key), (name, slot));
     }
 
