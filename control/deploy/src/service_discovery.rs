@@ -15,7 +15,8 @@ use crate::cluster_dns;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE, VERSION_LABEL,
+    CLUSTERSET_IP, DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE,
+    VERSION_LABEL,
 };
 use crate::objects::{service_export, service_import, zones};
 use crate::pods::pods;
@@ -119,7 +120,7 @@ fn has_ended(job: &Value) -> bool {
 /// [`DeployError`] if the server refuses.
 pub(crate) async fn remove_objects(server: &Server, namespace: &str) -> Result<(), DeployError> {
     for (version, kind) in KINDS {
-        for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {
+        for name in [DISCOVERY_AGENT, DISCOVERY_DNS, CLUSTERSET_IP] {
             let place = if kind.starts_with("Cluster") {
                 ObjectRef::cluster_wide(version, kind, name)
             } else {

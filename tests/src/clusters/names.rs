@@ -33,6 +33,15 @@ impl ClusterSet {
         let run = self.trieste(cluster).args([verb, "service", service, "-n", "default"]);
         run.output()?.success().map(drop)
     }
+
+    /// Exports a service of the namespace `default` with one address for the whole set.
+    ///
+    /// # Errors
+    /// If the command failed.
+    pub fn export_with_ip(&self, cluster: &Cluster, service: &str) -> anyhow::Result<()> {
+        let words = ["export", "service", service, "-n", "default", "--use-clusterset-ip"];
+        self.trieste(cluster).args(words).output()?.success().map(drop)
+    }
 }
 
 impl Cluster {

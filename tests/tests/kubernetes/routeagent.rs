@@ -311,6 +311,7 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
             cluster: own.cluster.clone(),
             hostname: own.hostname.clone(),
             node_name: Some(node.name.clone()),
+            ..Reader::default()
         };
         runtime.block_on(async {
             let store = AnyStore::attach(location);

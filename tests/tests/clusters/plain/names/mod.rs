@@ -3,6 +3,7 @@
 mod hundred;
 mod speed;
 mod stateful;
+mod virtual_ip;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -65,6 +66,7 @@ fn names_are_answered_in_both_clusters_and_follow_what_can_be_reached() {
     speed::exports(two, &asker);
     speed::readiness(two, &asker);
     local_first(two, &asker, &virtual_ips);
+    virtual_ip::leads(two, &asker);
     cut_off(two, &asker, &virtual_ips);
     agent_dies(two, &asker, &virtual_ips);
     drop(server);
@@ -122,12 +124,7 @@ fn local_first(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
 
 /// A cluster that gateways do not reach is in no answer, and comes back.
 fn cut_off(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
-    let port = two.west().node(2).port();
-    let link = |state: &str| {
-        let run = two.set.clusters.fabric().run("ip").args(["link", "set", port.as_str(), state]);
-        run.output().unwrap().success().unwrap();
-    };
-    link("down");
+    set_link(two, "down");
     let lost = eventually("the gateway to say that it does not reach west", SOON, || {
         let status = connection(two.east(), "west")?;
         ensure!(status != "connected", "it is {status}");
@@ -136,10 +133,17 @@ fn cut_off(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
     let lost = lost.unwrap();
     asker.wait_resolved(NAME, &[], SOON).unwrap();
     two.say(&format!("cut off: no answer {:.1?} after the gateway said so", lost.elapsed()));
-    link("up");
+    set_link(two, "up");
     asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
     connect(two.east(), two.west()).unwrap();
     two.say("cut off and back");
+}
+
+/// Takes the link of west's gateway away, or gives it back.
+fn set_link(two: &Two, state: &str) {
+    let port = two.west().node(2).port();
+    let run = two.set.clusters.fabric().run("ip").args(["link", "set", port.as_str(), state]);
+    run.output().unwrap().success().unwrap();
 }
 
 /// Names are answered while nobody writes anything, and a new agent goes on.
