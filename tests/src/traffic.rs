@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -133,6 +133,7 @@ fn parse_ping(text: &str) -> Option<Ping> {
 pub struct Responder {
     port: u16,
     is_over: Arc<AtomicBool>,
+    connections: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -173,16 +174,23 @@ impl Responder {
         udp.set_read_timeout(Some(TICK))?;
         let is_over = Arc::new(AtomicBool::new(false));
         let (tcp_over, udp_over) = (Arc::clone(&is_over), Arc::clone(&is_over));
+        let connections = Arc::new(AtomicU64::new(0));
+        let accepted = Arc::clone(&connections);
         let threads = vec![
-            std::thread::spawn(move || accept_until(&tcp, &tcp_over)),
+            std::thread::spawn(move || accept_until(&tcp, &tcp_over, &accepted)),
             std::thread::spawn(move || echo_until(&udp, &udp_over)),
         ];
-        Ok(Self { port, is_over, threads })
+        Ok(Self { port, is_over, connections, threads })
     }
 
     /// Where it listens.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the number of TCP connections so far.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 }
 
@@ -195,11 +203,12 @@ impl Drop for Responder {
     }
 }
 
-fn accept_until(listener: &TcpListener, is_over: &Arc<AtomicBool>) {
+fn accept_until(listener: &TcpListener, is_over: &Arc<AtomicBool>, accepted: &AtomicU64) {
     let mut clients = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((stream, peer)) => {
+                accepted.fetch_add(1, Ordering::Relaxed);
                 let is_over = Arc::clone(is_over);
                 clients.push(std::thread::spawn(move || {
                     // A client that goes away in the middle is the client's business.

@@ -1,6 +1,7 @@
 //! `./dev demo`: two clusters join through an encrypted cable, and every claim is shown rather than stated.
 
 mod clusters;
+mod discovery;
 mod globalnet;
 pub mod screen;
 mod several;
@@ -41,13 +42,16 @@ pub struct Options {
     /// Clusters whose pods and services have the same addresses, known to each other by global ones.
     #[arg(long, conflicts_with = "kubernetes")]
     pub globalnet: bool,
+    /// Services of two clusters by name and by one address for the whole set, from a third; one cluster is cut off.
+    #[arg(long, conflicts_with_all = ["kubernetes", "globalnet"])]
+    pub discovery: bool,
     /// Gateways of each cluster, all of them active: one is killed and one drained under traffic.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4),
-        conflicts_with_all = ["kubernetes", "globalnet"])]
+        conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
     pub gateways: u8,
     /// Nodes of each cluster without a gateway.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=4),
-        conflicts_with_all = ["kubernetes", "globalnet"])]
+        conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
     pub workers: u8,
     /// The cable between the clusters.
     #[arg(long, value_parser = ["wireguard", "ipsec", "vxlan"], default_value = "wireguard")]
@@ -76,7 +80,7 @@ impl Options {
 /// The first step that fails; the lab is gone then, unless it was to be kept.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let screen = Screen::default();
-    for program in ["trieste-gateway", "trieste-routeagent", "trieste"] {
+    for program in ["trieste-gateway", "trieste-routeagent", "trieste-discovery", "trieste"] {
         programs::path(program)?;
     }
     remove_crashed(&screen)?;
@@ -85,6 +89,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let run = match options {
         Options { kubernetes: true, .. } => clusters::run_in,
         Options { globalnet: true, .. } => globalnet::run_in,
+        Options { discovery: true, .. } => discovery::run_in,
         Options { gateways: 2.., .. } => several::run_in,
         Options { .. } => run_in,
     };

@@ -48,6 +48,21 @@ fn the_demo_of_clusters_with_the_same_addresses_shows_what_it_claims_and_leaves_
     assert_eq!(traces(id), Vec::<String>::new());
 }
 
+#[test]
+fn the_demo_of_service_discovery_shows_what_it_claims_and_leaves_nothing() {
+    let name = "the_demo_of_service_discovery_shows_what_it_claims_and_leaves_nothing";
+    let Some(_turn) = root_test(name) else { return };
+    let run = Run::new(programs::path("trieste-lab").unwrap()).args(["demo", "--discovery"]);
+
+    let told = run.timeout(Duration::from_secs(180)).stdout().unwrap();
+
+    for claim in ["243.0.2.1, in every cluster", "; seen as 10.1.1.10", "south 20;", "nothing left behind"] {
+        assert!(told.contains(claim), "\"{claim}\" is missing in:\n{told}");
+    }
+    let id = told.split_once("(lab ").unwrap().1.split_once(')').unwrap().0;
+    assert_eq!(traces(id), Vec::<String>::new());
+}
+
 fn shows_what_it_claims(options: &[&str], frames: &str) {
     let lab = programs::path("trieste-lab").unwrap();
     let run = Run::new(lab).arg("demo").args(options).timeout(Duration::from_secs(120));
