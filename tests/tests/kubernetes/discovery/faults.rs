@@ -28,13 +28,16 @@ const AWAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(60)];
 const BROKER_AWAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
 /// How soon everything has to be caught up with after a short time. A server that is away is asked ever less, so that it takes
 /// half a minute more after a long one.
-const CAUGHT_UP: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(45)];
+const CAUGHT_UP: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(60)];
 /// Changes of a service's back ends, and the time between them.
 const FLAPS: u64 = 200;
 const FLAP: Duration = Duration::from_millis(20);
-/// Most writes that these may cost both clusters and the broker together: an agent writes 30 times at once about a service to a
-/// store, then once a second; there are two slices and a copy, and pauses take as long as they take.
-const MOST_WRITES: u64 = 160;
+/// What an agent writes about a service to a store at once, and then in each second; and stores in which one is written of: the slice
+/// of the exporting cluster, that on the broker, and the copy. A write that comes too late is refused and counted as well, which
+/// happens to a few.
+const BURST: u64 = 30;
+const SLICES: u64 = 3;
+const REFUSED: u64 = 10;
 
 #[test]
 fn agents_that_die_and_servers_that_are_away_cost_no_answer_and_are_caught_up_with() {
@@ -246,7 +249,7 @@ impl Bed {
 
     /// Back ends come and go all the time, and writes do not.
     fn back_ends_flap(&self) {
-        let before = self.writes();
+        let (before, begun) = (self.writes(), Instant::now());
         for flap in 0..FLAPS {
             self.put_slice(EAST, "third", flap % 2 == 1);
             std::thread::sleep(FLAP);
@@ -254,8 +257,9 @@ impl Bed {
         self.put_slice(EAST, "third", false);
         self.becomes("third", false, PATIENCE);
         let writes = self.writes() - before - FLAPS - 1;
-        eprintln!("{writes} writes because of {FLAPS} changes");
-        assert!((3..=MOST_WRITES).contains(&writes), "{writes} writes because of {FLAPS} changes");
+        let most = SLICES * (BURST + begun.elapsed().as_secs() + REFUSED);
+        eprintln!("{writes} writes because of {FLAPS} changes, {most} are allowed");
+        assert!((SLICES..=most).contains(&writes), "{writes} writes because of {FLAPS} changes");
     }
 
     /// Returns the number of writes about services that both servers have answered.
@@ -319,7 +323,8 @@ fn serve(runtime: &Runtime, store: &KubeStore) -> udp::Worker {
 fn client(server: std::net::SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(server).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    // As resolvers have it: on a busy machine a thread may wait for its turn.
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     socket
 }
 
