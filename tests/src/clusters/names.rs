@@ -116,21 +116,28 @@ impl Pod {
 #[derive(Debug)]
 pub struct Asker {
     netns: Namespace,
-    server: IpAddr,
+    server: SocketAddr,
     socket: UdpSocket,
 }
 
 impl Asker {
-    /// Creates one in a pod of the cluster.
+    /// Creates one in a pod, which asks its cluster's name server.
     ///
     /// # Errors
     /// If there is no socket.
     pub fn new(cluster: &Cluster, pod: &Pod) -> anyhow::Result<Self> {
-        let server = cluster.name_server();
+        Self::of_server(pod, SocketAddr::new(cluster.name_server(), 53))
+    }
+
+    /// Creates one that asks another server.
+    ///
+    /// # Errors
+    /// If there is no socket.
+    pub fn of_server(pod: &Pod, server: SocketAddr) -> anyhow::Result<Self> {
         let socket = pod.netns().enter(|| {
             let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let socket = UdpSocket::bind(any)?;
-            socket.connect(SocketAddr::new(server, 53))?;
+            socket.connect(server)?;
             socket.set_read_timeout(Some(ANSWER))?;
             Ok(socket)
         })?;
@@ -142,7 +149,8 @@ impl Asker {
     /// # Errors
     /// If nobody answers.
     pub fn dig(&self, words: &[&str]) -> anyhow::Result<String> {
-        self.netns.run("dig").arg(format!("@{}", self.server)).args(words).stdout()
+        let (server, port) = (self.server.ip(), self.server.port().to_string());
+        self.netns.run("dig").arg(format!("@{server}")).args(["-p", &port]).args(words).stdout()
     }
 
     /// Returns the records that dig prints, sorted.
@@ -154,6 +162,20 @@ impl Asker {
         let mut lines: Vec<String> = told.lines().map(str::to_owned).collect();
         lines.sort_unstable();
         Ok(lines)
+    }
+
+    /// Asks until these are the records, in whatever order: each of several servers is told of a change by itself.
+    ///
+    /// # Errors
+    /// If they are not in time.
+    pub fn wait_records(&self, words: &[&str], wanted: &[String], within: Duration) -> anyhow::Result<()> {
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable();
+        eventually(&format!("{words:?} to be answered by {wanted:?}"), within, || {
+            let found = self.records(words)?;
+            anyhow::ensure!(found == wanted, "they are {found:?}");
+            Ok(())
+        })
     }
 
     /// Returns how many addresses an answer over UDP has, IPv6 addresses where the name server has one.

@@ -78,8 +78,8 @@ impl<'a> Side<'a> {
             seen.push(self.reach(&host, RESPONDER_PORT)?);
             targets.push(format!("0 50 {RESPONDER_PORT} {host}."));
         }
-        let found = Asker::new(self.cluster, &self.pod)?.records(&["SRV", &format!("_tcp._tcp.{name}")])?;
-        ensure!(found == targets, "{found:?}");
+        let client = Asker::new(self.cluster, &self.pod)?;
+        client.wait_records(&["SRV", &format!("_tcp._tcp.{name}")], &targets, SOON)?;
         Ok(seen.join(", "))
     }
 

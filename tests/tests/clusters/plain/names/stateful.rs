@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use trieste_tests::clusters::{Asker, Pod, RESPONDER_PORT};
+use trieste_tests::wait::eventually;
 
 use crate::shared::{SOON, Two};
 
@@ -29,7 +30,7 @@ pub(super) fn followed(two: &Two, asker: &Pod) {
         (0..count).map(|number| format!("0 50 {RESPONDER_PORT} {}.", host(number))).collect()
     };
     for name in [format!("_tcp._tcp.{NAME}"), format!("tcp.tcp.west.{NAME}")] {
-        assert_eq!(client.records(&["SRV", &name]).unwrap(), targets(2), "{name}");
+        client.wait_records(&["SRV", &name], &targets(2), SOON).unwrap();
     }
     // Names of the own cluster, reversed ones among them, are its own DNS's as before.
     let own = two.east().service_nets()[0].hosts().next().unwrap().to_string();
@@ -39,9 +40,14 @@ pub(super) fn followed(two: &Two, asker: &Pod) {
     for count in [3, 1] {
         let pods = west.start_stateful(SET, count).unwrap();
         asker.wait_resolved(NAME, &all(&pods), SOON).unwrap();
-        assert_eq!(client.records(&["SRV", &format!("_udp._udp.{NAME}")]).unwrap(), targets(count));
+        client.wait_records(&["SRV", &format!("_udp._udp.{NAME}")], &targets(count), SOON).unwrap();
     }
-    assert!(client.dig(&[&host(1)]).unwrap().contains("NXDOMAIN"));
+    let gone = eventually("a pod's name to go", SOON, || {
+        let told = client.dig(&[&host(1)])?;
+        anyhow::ensure!(told.contains("NXDOMAIN"), "{told}");
+        Ok(())
+    });
+    gone.unwrap();
     two.set.export(west, "unexport", SET).unwrap();
     west.kubectl(&["delete", "statefulset,service", SET, "--wait=false"]).unwrap().success().unwrap();
     two.say("a set that grew and shrank");
