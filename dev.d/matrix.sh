@@ -4,7 +4,7 @@
 
 cables="wireguard libreswan vxlan"
 # What a cable could make a difference to, by the names of tests; what is about one cable, or about none, is not there.
-matrix_of_clusters="plain::dataplane plain::several plain::faults plain::diagnose::the_broken globalnet::"
+matrix_of_clusters="plain::dataplane plain::several plain::faults plain::diagnose::the_broken plain::names globalnet::"
 matrix_of_outages="several::losses several::ways several::translated several::one_active several::broker::a_broker
     several::drivers several::joins several::clocks"
 
