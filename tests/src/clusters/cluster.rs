@@ -165,7 +165,7 @@ impl Cluster {
         &self.shared.plan.service_nets
     }
 
-    /// The name server that its pods ask.
+    /// Returns the name server that its pods ask.
     pub fn name_server(&self) -> IpAddr {
         self.shared.plan.service_addresses(DNS_PLACE)[0]
     }
