@@ -1,13 +1,15 @@
-//! The DNS server of service discovery against Knot's on the same records, asked by dnsperf: queries per second of processor
-//! time, and the slowest answers at a steady rate.
+//! The DNS server of service discovery against CoreDNS and Knot's on the same records, asked by dnsperf: queries per second of
+//! processor time, and the slowest answers at a steady rate.
 //!
 //! ```text
-//!   client: dnsperf ── veth ── server: trieste-discovery dns, or knotd
+//!   client: dnsperf ── veth ── server: trieste-discovery dns, coredns, or knotd
 //! ```
 //!
-//! Knot's answers from a zone that does not change and chooses nothing: it is the ceiling.
+//! CoreDNS answers from a zone file (its plugin `file`), and for Services of an API server (`kubernetes`). Knot's answers from a
+//! zone that does not change and chooses nothing: it is the ceiling.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +18,9 @@ use serde::Serialize;
 use serde_json::json;
 use trieste_control::api::{Kind, Object, ObjectMeta, label};
 use trieste_control::store::{AnyStore, Location, Store as _};
+use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
+use trieste_tests::kubernetes::{ApiServer, Options as ServerOptions, built};
 use trieste_tests::lab::Lab;
 use trieste_tests::netns::Namespace;
 use trieste_tests::programs;
@@ -31,14 +35,18 @@ const ADDRESS: &str = "10.9.0.1";
 const START: Duration = Duration::from_secs(60);
 /// Services in a namespace.
 const IN_NAMESPACE: u32 = 50;
+/// The network of services: that of their addresses.
+const SERVICES: &str = "10.2.0.0/16";
+/// What the DNS server has to do of what CoreDNS does with either plugin, by processor time.
+const BAR: f64 = 3.0;
 
 /// The settings of a measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Services, each with an address.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     services: u32,
-    /// Rounds, in each of which both servers have their turn.
+    /// Rounds, in each of which all servers have their turn.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// Seconds of each turn.
@@ -57,10 +65,27 @@ pub(crate) struct Options {
 
 /// A server that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum Candidate {
     Trieste,
+    /// CoreDNS with the plugin `file`.
+    CorednsFile,
+    /// CoreDNS with the plugin `kubernetes`.
+    CorednsKubernetes,
     Knot,
+}
+
+impl Candidate {
+    const ALL: [Self; 4] = [Self::Trieste, Self::CorednsFile, Self::CorednsKubernetes, Self::Knot];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Trieste => "trieste",
+            Self::CorednsFile => "coredns file",
+            Self::CorednsKubernetes => "coredns kubernetes",
+            Self::Knot => "knot",
+        }
+    }
 }
 
 /// What is asked for.
@@ -107,7 +132,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let bed = Bed::new(options)?;
     let mut turns = Vec::new();
     for _ in 0..options.rounds {
-        for server in [Candidate::Trieste, Candidate::Knot] {
+        for server in Candidate::ALL {
             for question in [Question::Address, Question::Absent] {
                 turns.push(bed.turn(options, server, question)?);
             }
@@ -121,8 +146,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     report::print(&results.text())
 }
 
-/// Two namespaces, and what both servers answer from.
+/// Two namespaces, and what the servers answer from.
 struct Bed {
+    /// It stands still but for when CoreDNS reads it.
+    api: ApiServer,
     client: Namespace,
     server: Namespace,
     directory: PathBuf,
@@ -137,9 +164,30 @@ impl Bed {
         client.ip("link set eth0 up\naddr add 10.9.0.2/24 dev eth0")?;
         server.ip(&format!("link set eth0 up\naddr add {ADDRESS}/24 dev eth0"))?;
         let directory = lab.directory().to_owned();
-        let bed = Self { client, server, directory, lab };
+        let options_of_api = ServerOptions { services: SERVICES.parse()?, ..ServerOptions::default() };
+        let address: IpAddr = ADDRESS.parse()?;
+        let api = ApiServer::start_with(&lab, "api", &server, address, options_of_api)?;
+        let bed = Self { api, client, server, directory, lab };
         bed.write(options)?;
+        bed.write_services(options)?;
+        bed.api.pause()?;
         Ok(bed)
+    }
+
+    /// Writes Services to the API server.
+    fn write_services(&self, options: &Options) -> anyhow::Result<()> {
+        let api = self.api.client();
+        let namespaces = options.services.div_ceil(IN_NAMESPACE);
+        (0..namespaces).try_for_each(|number| api.create_namespace(&format!("n{number}")))?;
+        (0..options.services).try_for_each(|number| {
+            let port = json!({"name": "http", "protocol": "TCP", "port": 80});
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"namespace": format!("n{}", number / IN_NAMESPACE), "name": format!("s{number}")},
+                "spec": {"clusterIP": address(number), "ports": [port]},
+            });
+            api.apply(&service).map(drop)
+        })
     }
 
     /// Writes questions, a zone, and objects.
@@ -164,6 +212,14 @@ impl Bed {
              zone:\n  - domain: clusterset.local\n    storage: {directory}\n    file: clusterset.local.zone\n"
         );
         std::fs::write(self.directory.join("knot.conf"), config)?;
+        let kubeconfig = self.api.kubeconfig().display();
+        for (name, plugin) in [
+            ("file", format!("file {directory}/clusterset.local.zone")),
+            ("kubernetes", format!("kubernetes clusterset.local {{\n    kubeconfig {kubeconfig}\n  }}")),
+        ] {
+            let corefile = format!("clusterset.local {{\n  bind {ADDRESS}\n  {plugin}\n}}\n");
+            std::fs::write(self.directory.join(format!("Corefile.{name}")), corefile)?;
+        }
         let store = AnyStore::open(&Location::Dir(self.directory.join("store")))?;
         let runtime = tokio_runtime()?;
         runtime.block_on(async {
@@ -178,18 +234,11 @@ impl Bed {
 
     /// Starts a server and waits until it answers for the last service.
     fn start(&self, options: &Options, server: Candidate) -> anyhow::Result<Daemon> {
-        let run = match server {
-            Candidate::Trieste => self
-                .server
-                .run("env")
-                .arg("SUBMARINER_CLUSTERID=west")
-                .arg(programs::path("trieste-discovery")?)
-                .args(["dns", "--drain=0", "--health=off", "--metrics=off"])
-                .arg(format!("--threads={}", options.threads))
-                .arg(format!("--listen={ADDRESS}"))
-                .arg(format!("--store=dir:{}", self.directory.join("store").display())),
-            Candidate::Knot => self.server.run("knotd").arg("-c").arg(self.directory.join("knot.conf")),
-        };
+        let is_read = server == Candidate::CorednsKubernetes;
+        if is_read {
+            self.api.resume()?;
+        }
+        let run = self.command(options, server)?;
         let daemon = Daemon::start(&self.lab, "server", &run)?;
         let last = options.services - 1;
         let name = format!("s{last}.n{}.svc.clusterset.local", last / IN_NAMESPACE);
@@ -201,7 +250,32 @@ impl Bed {
             anyhow::ensure!(answer.trim() == expected, "{answer}");
             Ok(())
         })?;
+        if is_read {
+            self.api.pause()?;
+        }
         Ok(daemon)
+    }
+
+    fn command(&self, options: &Options, server: Candidate) -> anyhow::Result<Run> {
+        let coredns = |plugin: &str| -> anyhow::Result<Run> {
+            let run = self.server.run("env").arg(format!("GOMAXPROCS={}", options.threads));
+            let run = run.arg(built("coredns")?).arg("-quiet").arg("-conf");
+            Ok(run.arg(self.directory.join(format!("Corefile.{plugin}"))))
+        };
+        Ok(match server {
+            Candidate::Trieste => self
+                .server
+                .run("env")
+                .arg("SUBMARINER_CLUSTERID=west")
+                .arg(programs::path("trieste-discovery")?)
+                .args(["dns", "--drain=0", "--health=off", "--ready=off", "--metrics=off"])
+                .arg(format!("--threads={}", options.threads))
+                .arg(format!("--listen={ADDRESS}"))
+                .arg(format!("--store=dir:{}", self.directory.join("store").display())),
+            Candidate::CorednsFile => coredns("file")?,
+            Candidate::CorednsKubernetes => coredns("kubernetes")?,
+            Candidate::Knot => self.server.run("knotd").arg("-c").arg(self.directory.join("knot.conf")),
+        })
     }
 
     fn turn(&self, options: &Options, server: Candidate, question: Question) -> anyhow::Result<Turn> {
@@ -244,8 +318,9 @@ fn zone_head() -> String {
         .to_owned()
 }
 
+/// Returns a service's address: the first ones of the network have other uses.
 fn address(number: u32) -> String {
-    let [_, _, high, low] = number.to_be_bytes();
+    let [_, _, high, low] = (number + 256).to_be_bytes();
     format!("10.2.{high}.{low}")
 }
 
@@ -293,6 +368,7 @@ impl Results {
             "answers/s",
             "per CPU second",
             "of Knot's",
+            "Trieste to it",
             "p99 µs",
             "lost",
             "MiB",
@@ -304,14 +380,16 @@ impl Results {
                 median(turns.map(get).collect())
             };
             let ceiling = of(Candidate::Knot, &|turn| turn.per_cpu_second);
-            for server in [Candidate::Trieste, Candidate::Knot] {
+            let own = of(Candidate::Trieste, &|turn| turn.per_cpu_second);
+            for server in Candidate::ALL {
                 let per_cpu_second = of(server, &|turn| turn.per_cpu_second);
                 table.row(vec![
-                    format!("{server:?}").to_lowercase(),
+                    server.name().to_owned(),
                     format!("{question:?}").to_lowercase(),
                     format!("{:.0}", of(server, &|turn| turn.per_second)),
                     format!("{per_cpu_second:.0}"),
                     format!("{:.2}", per_cpu_second / ceiling),
+                    format!("{:.2}", own / per_cpu_second),
                     format!("{:.0}", of(server, &|turn| turn.p99_micros)),
                     format!("{:.0}", of(server, &|turn| turn.lost)),
                     format!("{:.1}", of(server, &|turn| turn.resident as f64 / 1_048_576.0)),
@@ -320,7 +398,7 @@ impl Results {
         }
         let Self { circumstances, services, threads, rate, .. } = self;
         format!(
-            "{}\n{services} services, {threads} threads, p99 at {rate} queries a second\n\n{}",
+            "{}\n{services} services, {threads} threads, p99 at {rate} queries a second; wanted: {BAR} times CoreDNS\n\n{}",
             circumstances.line(),
             table.text()
         )

@@ -5,7 +5,8 @@
 //! | `stages` | ns per packet of each stage and of the whole line in memory; what happens per packet besides; what watching paths costs | valgrind for the counts |
 //! | `cables` | sealing and opening against bare boringtun and bare ring, in the same loop | nothing |
 //! | `clusters` | pods on gateways and workers of two real clusters, and what each hop costs | root, iperf3, the components of `./dev deps` |
-//! | `dns` | queries per second of processor time and the slowest answers, against Knot's server | root, dnsperf, knotd |
+//! | `discovery` | what exported services of very many clusters cost the agent and the DNS server of one | root, the components of `./dev deps` |
+//! | `dns` | queries per second of processor time and the slowest answers, against CoreDNS and Knot's server | root, dnsperf, knotd, the components of `./dev deps` |
 //! | `failover` | what the loss of one of several active gateways costs, flow by flow | root, iperf3, wireguard-go |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
 //! | `scale` | what a set of very many clusters costs the two that talk | root, iperf3 |
@@ -15,6 +16,7 @@
 mod cables;
 mod census;
 mod clusters;
+mod discovery;
 mod dns;
 mod esp;
 mod failover;
@@ -52,7 +54,9 @@ enum Command {
     Stages(stages::Options),
     /// Sealing and opening against bare boringtun and bare ring.
     Cables(cables::Options),
-    /// The DNS server of service discovery against Knot's on the same records (needs root).
+    /// Service discovery in a set with very many exports: how long changes take, and what it costs (needs root).
+    Discovery(discovery::Options),
+    /// The DNS server of service discovery against CoreDNS and Knot's on the same records (needs root).
     Dns(dns::Options),
     /// Whole gateways in network namespaces against other people's (needs root).
     Lab(lab::Options),
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Stages(options) => stages::run(&options),
         Command::Cables(options) => cables::run(&options),
+        Command::Discovery(options) => discovery::run(&options),
         Command::Dns(options) => dns::run(&options),
         Command::Lab(options) => lab::run(&options),
         Command::Clusters(options) => clusters::run(&options),

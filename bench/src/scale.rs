@@ -32,8 +32,9 @@ use trieste_tests::traffic;
 use crate::machine::Circumstances;
 use answering::Answering;
 pub(crate) use answering::{Options as AnsweringOptions, run as answer};
+pub(crate) use figures::{Bar, Figure, Growth, Point};
 use members::NETWORKS;
-use report::Report;
+pub(crate) use report::Report;
 use results::{Row, Usage};
 use routes::Routes;
 use store::{Broker, StoreKind};
@@ -144,7 +145,12 @@ fn measure_sizes(
 }
 
 /// Measures something in a lab of its own. The inner error is of the measurement, the outer one ends the run.
-fn in_lab<R>(measure: impl FnOnce(&Lab) -> anyhow::Result<R>) -> anyhow::Result<anyhow::Result<R>> {
+///
+/// # Errors
+/// If there can be no lab, it cannot be removed, or a signal has come.
+pub(crate) fn in_lab<R>(
+    measure: impl FnOnce(&Lab) -> anyhow::Result<R>,
+) -> anyhow::Result<anyhow::Result<R>> {
     let lab = Lab::new()?;
     let row = measure(&lab);
     interrupt::check()?;

@@ -11,7 +11,7 @@ use crate::machine::Circumstances;
 
 /// Everything that was measured. What has a bar is judged, and nothing fails for it.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(crate) struct Report {
     circumstances: Circumstances,
     sets: Vec<Set>,
 }
@@ -32,12 +32,12 @@ struct Failed {
 }
 
 impl Report {
-    pub(super) fn new(circumstances: Circumstances) -> Self {
+    pub(crate) fn new(circumstances: Circumstances) -> Self {
         Self { circumstances, sets: Vec::new() }
     }
 
     /// Begins with another kind of set.
-    pub(super) fn begin(&mut self, title: String, unit: &'static str) {
+    pub(crate) fn begin(&mut self, title: String, unit: &'static str) {
         self.sets.push(Set { curves: Curves::new(title, unit), rows: Vec::new(), failed: Vec::new() });
     }
 
@@ -45,7 +45,7 @@ impl Report {
     ///
     /// # Errors
     /// If the row is no JSON.
-    pub(super) fn take<R: Serialize + fmt::Display>(
+    pub(crate) fn take<R: Serialize + fmt::Display>(
         &mut self,
         size: u32,
         row: anyhow::Result<R>,
@@ -67,12 +67,12 @@ impl Report {
     }
 
     /// Says whether nothing at all was measured.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sets.iter().all(|set| set.rows.is_empty())
     }
 
     /// Returns the tables of all sets, and what could not be measured.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.circumstances.line());
         for set in &self.sets {
             text += &format!("\n{}", set.curves.text());
@@ -84,7 +84,7 @@ impl Report {
     }
 
     /// Returns all rows and verdicts.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let sets: Vec<Value> = self
             .sets
             .iter()

@@ -12,6 +12,16 @@ const VARIABLE: &str = "TRIESTE_APISERVER";
 /// The folder of its sources; its `build.sh` is the one place that knows where a build belongs.
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/kubernetes");
 
+/// Returns where another program is that is built beside it, such as `coredns`.
+///
+/// # Errors
+/// If it is not.
+pub fn built(name: &str) -> anyhow::Result<PathBuf> {
+    let path = path()?.with_file_name(name);
+    anyhow::ensure!(path.is_file(), "{} is not built: run ./dev deps", path.display());
+    Ok(path)
+}
+
 /// The program, built.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ mod pod;
 pub mod rbac;
 mod server;
 
+pub use binary::built;
 pub(crate) use binary::path as apiserver_path;
 pub use client::{Client, Watch, status_code};
 pub use faults::{Faults, Mode};
