@@ -90,8 +90,8 @@ pub trait Controller: Send + 'static {
         Vec::new()
     }
 
-    /// Takes in a change of the leadership, where the fence is a term. Returns the keys that it concerns; they are
-    /// reconciled at once, whatever they wait for.
+    /// Takes in a change of the leadership, where the fence is a term: each renewal is one. Returns the keys that it
+    /// concerns; they are reconciled at once, whatever they wait for, and so is what could not be written before.
     fn handle_leadership(&mut self, _held: Option<&Leadership>, _now: Instant) -> Vec<Self::Key> {
         Vec::new()
     }

@@ -59,6 +59,8 @@ pub(super) struct Runner<C: Controller> {
     rest_until: Instant,
     /// Why keys are held.
     holds: BTreeMap<C::Key, String>,
+    /// Keys of each store of whose plans something was not written, since there was no right to.
+    unwritten: BTreeSet<FlightKey<C::Key>>,
     /// The writes that were sent to each store.
     sent: Vec<u64>,
     events: u64,
@@ -104,6 +106,7 @@ impl<C: Controller> Runner<C> {
             outages: BTreeMap::new(),
             refused: BTreeMap::new(),
             holds: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             leading: None,
             events: 0,
             writes: 0,
@@ -172,7 +175,8 @@ impl<C: Controller> Runner<C> {
         let now = clock();
         let held = self.fence.leadership(now);
         let keys = self.controller.handle_leadership(held.as_ref(), now);
-        for key in keys {
+        let unwritten = if held.is_some() { std::mem::take(&mut self.unwritten) } else { BTreeSet::new() };
+        for key in keys.into_iter().chain(unwritten.into_iter().map(|(_, key)| key)) {
             if let Some((store, rank)) = self.controller.queue(&key) {
                 self.queues[store].add_now(&key, rank, now);
             }
@@ -250,6 +254,9 @@ impl<C: Controller> Runner<C> {
             _ => {
                 self.metrics.reconciled(now.saturating_duration_since(started));
                 self.queues[store].finish(&key, now);
+                if !writes.is_empty() {
+                    self.unwritten.insert((store, key.clone()));
+                }
                 if let Some(at) = requeue_at {
                     self.queues[store].requeue_at(&key, rank, at, now);
                 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::election::Leadership;
+use trieste_control::election::{Leadership, Term};
 use trieste_control::runner::{
     Context, Controller, Failure, Limits, Order, QueueView, Rank, Reconciled, Watch, Write,
 };
@@ -58,6 +58,8 @@ pub struct AgentController {
     held: BTreeSet<ServiceName>,
     /// What is planned for a service that nothing is known of any more.
     nothing: Row,
+    /// The term in which this agent leads.
+    term: Option<Term>,
 }
 
 impl AgentController {
@@ -77,6 +79,7 @@ impl AgentController {
             taken: Taken::default(),
             held: BTreeSet::new(),
             nothing: Row::default(),
+            term: None,
         }
     }
 
@@ -209,8 +212,11 @@ impl Controller for AgentController {
     }
 
     fn handle_leadership(&mut self, held: Option<&Leadership>, _: Instant) -> Vec<Key> {
-        // What was planned without the right to write was not written.
-        held.map_or_else(Vec::new, |_| self.state.names().flat_map(Key::both).collect())
+        // Each renewal comes here; what was not written meanwhile, the runner plans again by itself.
+        let term = held.map(|held| held.term);
+        let is_new = term.is_some() && term != self.term;
+        self.term = term;
+        if is_new { self.state.names().flat_map(Key::both).collect() } else { Vec::new() }
     }
 
     fn drain_changed(&mut self, _: Instant) -> Vec<Key> {

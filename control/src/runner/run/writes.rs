@@ -89,7 +89,11 @@ impl<C: Controller> Runner<C> {
                     queue.add_at(key, rank, at, now);
                 }
             }
-            End::Fenced => return queue.finish(key, now),
+            End::Fenced => {
+                queue.finish(key, now);
+                self.unwritten.insert((*store, key.clone()));
+                return;
+            }
             End::Unavailable(error) => {
                 queue.fail_store(key, error, now, &mut OsRng);
                 let wait = queue.outage_end().map(|end| end.saturating_duration_since(now));

@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use trieste_control::api::{Kind, Object, annotation, label};
+use trieste_control::election::{self, ElectionConfig};
+use trieste_control::runner::Fence;
+use trieste_discovery_agent::spawn;
 
 use crate::api_store::ApiStore;
-use crate::lab::{BROKER, Cluster, clusters, endpoint, settle, slice, slices_of};
+use crate::lab::{BROKER, Cluster, OPERATOR, clusters, endpoint, settle, slice, slices_of};
 use crate::memory_store::Fault;
 
 /// Puts a service of many clusters on the broker.
@@ -87,6 +90,24 @@ async fn a_change_among_hundreds_of_services_is_planned_by_itself() {
     settle().await;
     let plans = reconciled() - before;
     assert!(plans <= 20, "{plans} plans for one change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_goes_on_leading_plans_nothing_for_it() {
+    let broker = ApiStore::default();
+    (0..50).for_each(|number| put_foreign(&broker, &format!("s{number}"), 2));
+    let east = Cluster::new("east", &broker);
+    let candidate = election::spawn(east.store.clone(), ElectionConfig::globalnet(OPERATOR, "host"));
+    let fence = Fence::Term { candidate: candidate.clone(), settle: Duration::from_millis(500) };
+    let agent = spawn(east.store.clone(), broker.clone(), east.config.clone(), fence);
+    settle().await;
+    assert_eq!(east.store.all(Kind::ServiceImport, "shop").len(), 50);
+    let renewed = || candidate.leadership().borrow().map(|held| held.renewed);
+    let reconciled = || agent.runner.metrics.snapshot(Instant::now()).reconciles;
+    let before = (renewed(), reconciled());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_ne!(before.0, renewed(), "the lease is renewed");
+    assert_eq!(before.1, reconciled());
 }
 
 #[tokio::test(start_paused = true)]
