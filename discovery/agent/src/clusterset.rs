@@ -315,3 +315,6 @@ fn since(import: &Object) -> i64 {
     let times = annotations.filter(|(key, _)| key.starts_with(annotation::TIMESTAMP_PREFIX));
     times.filter_map(|(_, time)| time.parse().ok()).min().unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
