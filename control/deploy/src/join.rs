@@ -15,6 +15,7 @@ mod names;
 mod register;
 mod wait;
 
+pub use clusterset::ClustersetIps;
 pub use earlier::{Earlier, earlier, kept};
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
@@ -22,7 +23,7 @@ use register::{account, register};
 
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
@@ -53,7 +54,7 @@ pub struct Join {
     pub globalnet: bool,
     /// Which global addresses it then wants.
     pub share: Wish,
-    /// What was said of clusterset IPs.
+    /// What is asked of clusterset IPs.
     pub clusterset_ips: ClustersetIps,
     /// Whether a node is labelled as a gateway if none is.
     pub label_gateway: bool,
@@ -61,15 +62,6 @@ pub struct Join {
     pub ignore_requirements: bool,
     /// How long pods may take to come up; zero does not wait.
     pub patience: Duration,
-}
-
-/// What was said of the addresses that stand for services in all clusters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ClustersetIps {
-    /// Whether services have one whose exports say nothing of it; what the broker says if nothing is said.
-    pub is_default: Option<bool>,
-    /// The block that this cluster gives them of.
-    pub cidr: Option<Ipv4Net>,
 }
 
 /// Somebody who can choose. Tests and scripts cannot.
@@ -140,17 +132,13 @@ pub async fn prepare(
     let (driver, former) = (&member.cable_driver, member.former_cable_driver.as_deref());
     member.former_cable_driver = preflight::former_driver(driver, before, former, &there.drivers);
     let foreign = foreign(&member, &there);
-    let book = there.globalnet.as_ref().filter(|_| options.globalnet);
-    let share = book.map(|book| shares::choose(book, &member.cluster_id, options.share, &foreign));
-    if let Some(Ok(share)) = &share {
-        member.global_cidrs = vec![share.cidr.into()];
-    }
-    let (clusterset_ips, of_clusterset_ips) =
-        clusterset::choose(&options.clusterset_ips, &mut member, &there);
+    let of_share = choose_share(options, &mut member, &there, &foreign);
+    let known = (there.clusterset_ips.as_ref(), &there.others);
+    let (clusterset_ips, of_clusterset_ips) = clusterset::choose(&options.clusterset_ips, &mut member, known);
     let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
     let mut findings = check(options, &member, &network, &here, &there);
-    findings.extend(share.map(|share| share.map_or_else(|bad| bad, |share| share.finding(options.share))));
+    findings.extend(of_share);
     findings.extend(of_clusterset_ips);
     findings.extend(preflight::rights(&gather::rights(local, &plan_local).await?));
     findings.extend(gather::broker_rights(broker, &plan_broker).await?);
@@ -175,6 +163,23 @@ pub async fn prepare(
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         clusterset_ips,
         patience: options.patience,
+    })
+}
+
+/// Chooses the global addresses, if the cluster is to have some, and puts them into its choices. Returns what to tell.
+fn choose_share(
+    options: &Join,
+    member: &mut MemberOptions,
+    there: &gather::There,
+    foreign: &Foreign,
+) -> Option<preflight::Finding> {
+    let allocations = there.globalnet.as_ref().filter(|_| options.globalnet)?;
+    Some(match shares::choose(allocations, &member.cluster_id, options.share, foreign) {
+        Ok(share) => {
+            member.global_cidrs = vec![share.cidr.into()];
+            share.finding(options.share)
+        }
+        Err(bad) => bad,
     })
 }
 

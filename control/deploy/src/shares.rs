@@ -9,14 +9,14 @@
 //! A share is an aligned block, the first that is free. The ConfigMaps are upstream's to the letter, so that members of
 //! both tools take their shares from one range.
 
-mod book;
+mod allocations;
 mod kind;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
 use trieste_control::api::{ClusterSpec, overlap};
 
-pub use book::Book;
+pub use allocations::Allocations;
 pub use kind::{CLUSTERSET_IPS, GLOBALNET, Kind};
 
 use crate::error::DeployError;
@@ -89,7 +89,7 @@ impl Foreign {
     }
 }
 
-/// Reads one of the broker's books; `None` if the broker has none, or has no globalnet.
+/// Reads one of the broker's allocationss; `None` if the broker has none, or has no globalnet.
 ///
 /// # Errors
 /// [`DeployError`] if the server does not answer, or the ConfigMap makes no sense.
@@ -97,10 +97,10 @@ pub(crate) async fn read(
     broker: &Server,
     namespace: &str,
     kind: &'static Kind,
-) -> Result<Option<Book>, DeployError> {
+) -> Result<Option<Allocations>, DeployError> {
     let config = broker.find(&place(namespace, kind)).await?;
     let config = config.filter(|map| kind.is_for_all || is_enabled(kind, Some(map)));
-    config.map(|map| Book::read(&map, kind)).transpose().map_err(|reason| {
+    config.map(|map| Allocations::read(&map, kind)).transpose().map_err(|reason| {
         let name = kind.config_map;
         DeployError::refused(
             format!("the ConfigMap {name} of the broker cannot be read: {reason}"),
@@ -111,7 +111,7 @@ pub(crate) async fn read(
     })
 }
 
-/// Whether the broker's ConfigMap says that such addresses are on.
+/// Returns whether the broker's ConfigMap says that such addresses are on.
 pub(crate) fn is_enabled(kind: &Kind, config_map: Option<&Value>) -> bool {
     config_map.is_some_and(|map| map["data"][kind.enabled].as_str() == Some("true"))
 }
@@ -120,35 +120,35 @@ pub(crate) fn is_enabled(kind: &Kind, config_map: Option<&Value>) -> bool {
 ///
 /// # Errors
 /// Why there is none, and what to do.
-pub fn choose(book: &Book, id: &str, wish: Wish, foreign: &Foreign) -> Result<Share, Finding> {
-    let before = book.share_of(id);
+pub fn choose(allocations: &Allocations, id: &str, wish: Wish, foreign: &Foreign) -> Result<Share, Finding> {
+    let before = allocations.share_of(id);
     let share = match (wish.cidr, wish.size, before) {
         (Some(_), Some(_), _) => {
             let text = format!(
                 "{} says how many addresses there are: --globalnet-cluster-size says it again",
-                book.kind().flag
+                allocations.kind().flag
             );
             return Err(Finding::bad(text, "say one of the two"));
         }
-        (Some(cidr), None, before) => said(book, id, cidr, before, foreign)?,
-        (None, _, Some(cidr)) => Share { cidr, origin: Origin::Kept, kind: book.kind() },
-        (None, size, None) => allocate(book, id, size, foreign)?,
+        (Some(cidr), None, before) => said(allocations, id, cidr, before, foreign)?,
+        (None, _, Some(cidr)) => Share { cidr, origin: Origin::Kept, kind: allocations.kind() },
+        (None, size, None) => allocate(allocations, id, size, foreign)?,
     };
     if let Some((net, owner)) = foreign.clash(share.cidr) {
-        let text = format!("the {} {} overlaps {net} of {owner}", book.kind().cidr, share.cidr);
-        return Err(Finding::bad(text, format!("say another one with {}", book.kind().flag)));
+        let text = format!("the {} {} overlaps {net} of {owner}", allocations.kind().cidr, share.cidr);
+        return Err(Finding::bad(text, format!("say another one with {}", allocations.kind().flag)));
     }
     Ok(share)
 }
 
 fn said(
-    book: &Book,
+    allocations: &Allocations,
     id: &str,
     cidr: Ipv4Net,
     before: Option<Ipv4Net>,
     foreign: &Foreign,
 ) -> Result<Share, Finding> {
-    let (cidr, kind) = (cidr.trunc(), book.kind());
+    let (cidr, kind) = (cidr.trunc(), allocations.kind());
     if let Err(error) = usable_range(kind.flag, cidr) {
         return Err(Finding::bad(error.to_string(), "say another one, such as a part of the broker's range"));
     }
@@ -156,16 +156,16 @@ fn said(
         let text = format!("the {} {cidr} is too small: {}", kind.cidr, kind.why_too_small);
         return Err(Finding::bad(text, format!("say one of /{} or larger", kind.longest_prefix)));
     }
-    if kind.is_within_range && !book.range().contains(&cidr) {
-        let text = format!("the {} {cidr} is not in the broker's range {}", kind.cidr, book.range());
+    if kind.is_within_range && !allocations.range().contains(&cidr) {
+        let text = format!("the {} {cidr} is not in the broker's range {}", kind.cidr, allocations.range());
         return Err(Finding::bad(
             text,
             "say a part of that: other clusters take no others for such addresses",
         ));
     }
-    if let Some((theirs, other)) = book.taken(id).find(|(net, _)| overlaps(*net, cidr)) {
+    if let Some((theirs, other)) = allocations.taken(id).find(|(net, _)| overlaps(*net, cidr)) {
         let text = format!("the {} {cidr} overlaps {theirs}, which is given to cluster {other}", kind.cidr);
-        let free = allocate(book, id, None, foreign).map(|share| share.cidr.to_string());
+        let free = allocate(allocations, id, None, foreign).map(|share| share.cidr.to_string());
         let next = free.map_or_else(|_| "say another one".to_owned(), |free| format!("{free} is free"));
         return Err(Finding::bad(text, next));
     }
@@ -177,13 +177,18 @@ fn said(
     Ok(Share { cidr, origin, kind })
 }
 
-fn allocate(book: &Book, id: &str, size: Option<u32>, foreign: &Foreign) -> Result<Share, Finding> {
-    let kind = book.kind();
-    let size = book.rounded(size).map_err(|error| Finding::bad(error.to_string(), kind.choose))?;
-    let taken: Vec<Ipv4Net> = book.taken(id).map(|(net, _)| net).chain(foreign.ipv4()).collect();
-    let cidr = first_free(book.range(), size, &taken).ok_or_else(|| {
+fn allocate(
+    allocations: &Allocations,
+    id: &str,
+    size: Option<u32>,
+    foreign: &Foreign,
+) -> Result<Share, Finding> {
+    let kind = allocations.kind();
+    let size = allocations.rounded(size).map_err(|error| Finding::bad(error.to_string(), kind.choose))?;
+    let taken: Vec<Ipv4Net> = allocations.taken(id).map(|(net, _)| net).chain(foreign.ipv4()).collect();
+    let cidr = first_free(allocations.range(), size, &taken).ok_or_else(|| {
         Finding::bad(
-            format!("the broker's range of {} {} has no {size} left", kind.addresses, book.range()),
+            format!("the broker's range of {} {} has no {size} left", kind.addresses, allocations.range()),
             kind.ask_for_fewer,
         )
     })?;
@@ -257,12 +262,14 @@ pub(crate) async fn take(
 ) -> Result<Share, DeployError> {
     let (id, namespace) = (member.cluster_id.as_str(), member.broker.namespace.as_str());
     for _ in 0..ATTEMPTS {
-        let Some(book) = read(broker, namespace, kind).await? else {
+        let Some(allocations) = read(broker, namespace, kind).await? else {
             return Err(DeployError::refused(kind.gone, "join again"));
         };
-        let share =
-            choose(&book, id, wish, foreign).map_err(|why| DeployError::refused(why.text, why.next))?;
-        if book.share_of(id) == Some(share.cidr) || broker.replace(&book.with(id, share.cidr)).await? {
+        let share = choose(&allocations, id, wish, foreign)
+            .map_err(|why| DeployError::refused(why.text, why.next))?;
+        if allocations.share_of(id) == Some(share.cidr)
+            || broker.replace(&allocations.with(id, share.cidr)).await?
+        {
             return Ok(share);
         }
     }

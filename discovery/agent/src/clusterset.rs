@@ -82,7 +82,7 @@ pub(crate) struct ClustersetIps {
 struct Promise {
     ip: Ipv4Addr,
     /// Whether it may have it, since the reply was lost.
-    is_in_doubt: bool,
+    is_unconfirmed: bool,
 }
 
 impl ClustersetIps {
@@ -160,9 +160,9 @@ impl ClustersetIps {
     ) -> (BTreeSet<ServiceName>, BTreeSet<String>) {
         let gone: Vec<String> = self.imports.keys().filter(|name| !present(name)).cloned().collect();
         let changed = gone.iter().flat_map(|name| self.remove(name)).collect();
-        let in_doubt = self.promises.iter_mut().filter(|(_, promise)| promise.is_in_doubt);
-        let settled = in_doubt.map(|(service, promise)| {
-            promise.is_in_doubt = false;
+        let unconfirmed = self.promises.iter_mut().filter(|(_, promise)| promise.is_unconfirmed);
+        let settled = unconfirmed.map(|(service, promise)| {
+            promise.is_unconfirmed = false;
             service.clone()
         });
         (settled.collect(), changed)
@@ -217,12 +217,12 @@ impl ClustersetIps {
             if self.is_usable(ip, service, networks) {
                 return false;
             }
-            self.forget(service);
+            self.withdraw(service);
         }
         match self.first_free(former, networks) {
             Ok(ip) => {
                 self.promised.insert(ip);
-                self.promises.insert(service.clone(), Promise { ip, is_in_doubt: false });
+                self.promises.insert(service.clone(), Promise { ip, is_unconfirmed: false });
                 self.note_use(IpAddr::V4(ip));
                 self.lacking.remove(service).is_some()
             }
@@ -261,13 +261,13 @@ impl ClustersetIps {
 
     /// Takes in that a service needs no address, or has one. Returns `true` if it lacked one.
     pub(crate) fn settle(&mut self, service: &ServiceName) -> bool {
-        if self.promises.get(service).is_some_and(|promise| !promise.is_in_doubt) {
-            self.forget(service);
+        if self.promises.get(service).is_some_and(|promise| !promise.is_unconfirmed) {
+            self.withdraw(service);
         }
         self.lacking.remove(service).is_some()
     }
 
-    fn forget(&mut self, service: &ServiceName) {
+    fn withdraw(&mut self, service: &ServiceName) {
         if let Some(promise) = self.promises.remove(service) {
             self.promised.remove(&promise.ip);
             self.note_use(IpAddr::V4(promise.ip));
@@ -275,9 +275,9 @@ impl ClustersetIps {
     }
 
     /// Takes in whether it is known what became of a write for a service.
-    pub(crate) fn note_doubt(&mut self, service: &ServiceName, is_in_doubt: bool) {
+    pub(crate) fn note_unconfirmed(&mut self, service: &ServiceName, is_unconfirmed: bool) {
         if let Some(promise) = self.promises.get_mut(service) {
-            promise.is_in_doubt = is_in_doubt;
+            promise.is_unconfirmed = is_unconfirmed;
         }
     }
 

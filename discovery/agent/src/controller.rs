@@ -290,8 +290,9 @@ impl Controller for AgentController {
             };
         };
         if write.key().kind == Kind::ServiceImport {
-            let is_in_doubt = outcome.is_err_and(|error| self.classify(write, error) == Failure::Unavailable);
-            self.state.clusterset.note_doubt(name, is_in_doubt);
+            let is_unconfirmed =
+                outcome.is_err_and(|error| self.classify(write, error) == Failure::Unavailable);
+            self.state.clusterset.note_unconfirmed(name, is_unconfirmed);
         }
         let failure = match outcome {
             Err(StoreError::AlreadyExists(object)) => match self.note_in_the_way(name, object) {

@@ -121,7 +121,7 @@ pub(crate) fn read(
         let value = text(spec, field).filter(|value| !value.is_empty() && value.len() <= MAX_TEXT_LEN);
         value.map(str::to_owned)
     };
-    let is_said = export.metadata.annotations.contains_key(annotation::USE_CLUSTERSET_IP);
+    let is_annotated = export.metadata.annotations.contains_key(annotation::USE_CLUSTERSET_IP);
     Ok(Exported {
         kind,
         ips: if is_headless { Vec::new() } else { ips(spec) },
@@ -136,7 +136,7 @@ pub(crate) fn read(
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
         routing: annotated(ROUTING),
         weight: annotated(WEIGHT),
-        asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_said || !is_headless),
+        asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_annotated || !is_headless),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
         uid: export.metadata.uid.clone().unwrap_or_default(),
@@ -146,8 +146,8 @@ pub(crate) fn read(
 /// Returns whether an export asks for one address for the whole set: it says so, or the cluster's settings say it for those that
 /// say nothing.
 pub(crate) fn asks_for_clusterset_ip(export: &Object, config: &AgentConfig) -> bool {
-    let said = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
-    said.map_or(config.gives_clusterset_ips, |said| said == "true")
+    let value = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
+    value.map_or(config.gives_clusterset_ips, |value| value == "true")
 }
 
 /// Reads the ports of a Service, or of a slice; those that have no number are left out.

@@ -287,7 +287,7 @@ impl State {
             return;
         }
         let is_logged = self.refused.contains_key(&key);
-        self.forget(store, &key, touched);
+        self.take_out(store, &key, touched);
         if (store, object.kind) == (BROKER, Kind::ServiceImport) {
             let changed = self.clusterset.put(&object);
             self.check_imports(changed, touched);
@@ -314,7 +314,7 @@ impl State {
     }
 
     fn remove(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
-        self.forget(store, key, touched);
+        self.take_out(store, key, touched);
         if (store, key.kind) == (BROKER, Kind::ServiceImport) {
             let changed = self.clusterset.remove(&key.name);
             self.check_imports(changed, touched);
@@ -322,7 +322,7 @@ impl State {
     }
 
     /// Forgets an object that is not there any more, or is to be taken in as it is now.
-    fn forget(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
+    fn take_out(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
         if store == BROKER {
             self.refused.remove(key);
         }
@@ -361,7 +361,7 @@ impl State {
     /// Takes in that something has become of an object: of the broker's import, what a write with a lost reply has done is known.
     fn note_seen(&mut self, slot: Slot, name: &ServiceName) {
         if slot == Slot::Aggregate {
-            self.clusterset.note_doubt(name, false);
+            self.clusterset.note_unconfirmed(name, false);
         }
     }
 

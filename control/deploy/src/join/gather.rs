@@ -14,7 +14,7 @@ use crate::objects::names::{
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
 use crate::server::Server;
-use crate::shares::{self, Book, CLUSTERSET_IPS, GLOBALNET};
+use crate::shares::{self, Allocations, CLUSTERSET_IPS, GLOBALNET};
 
 /// Most gateway nodes whose pods are looked at.
 const MOST_NODES: usize = 16;
@@ -42,9 +42,9 @@ pub(super) struct There {
     /// The other clusters' kinds of cable, each as its Endpoint offers them.
     pub(super) drivers: Vec<Offer>,
     /// Who has which global addresses; `None` without globalnet.
-    pub(super) globalnet: Option<Book>,
+    pub(super) globalnet: Option<Allocations>,
     /// Who gives which clusterset IPs; `None` if the broker has none.
-    pub(super) clusterset_ips: Option<Book>,
+    pub(super) clusterset_ips: Option<Allocations>,
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
     pub(super) has_our_role: bool,
     /// Whether our Role lets agents export services: one that an older version has made does not.

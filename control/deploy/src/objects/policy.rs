@@ -244,7 +244,7 @@ fn exporters() -> Value {
     validation(expression, &message)
 }
 
-/// Nobody takes the allocation of a service's address upon somebody else, or away from them while they export the service and
+/// Lets nobody take the allocation of a service's address upon somebody else, or take it away from them while they export the service and
 /// it has the address.
 fn allocation() -> Value {
     let value =

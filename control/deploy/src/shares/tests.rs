@@ -11,14 +11,16 @@ fn map(range: &str, size: &str, entries: &Value) -> Value {
             "globalnetClusterSize": size, "clusterinfo": entries.to_string()}})
 }
 
-fn book(entries: &[(&str, &str)]) -> Book {
+fn allocations(entries: &[(&str, &str)]) -> Allocations {
     let entries = entries.iter().map(|(id, net)| json!({"cluster_id": id, "global_cidr": [net]}));
-    Book::read(&map("242.0.0.0/8", "65536", &entries.collect()), &GLOBALNET).unwrap()
+    Allocations::read(&map("242.0.0.0/8", "65536", &entries.collect()), &GLOBALNET).unwrap()
 }
 
-fn chosen(book: &Book, id: &str, wish: Wish) -> Result<String, String> {
+fn chosen(allocations: &Allocations, id: &str, wish: Wish) -> Result<String, String> {
     let foreign = Foreign::of(id, &["10.1.0.0/16".parse().unwrap()], &[]);
-    choose(book, id, wish, &foreign).map(|share| share.cidr.to_string()).map_err(|finding| finding.text)
+    choose(allocations, id, wish, &foreign)
+        .map(|share| share.cidr.to_string())
+        .map_err(|finding| finding.text)
 }
 
 fn cidr(text: &str) -> Wish {
@@ -36,27 +38,27 @@ fn the_brokers_config_map_is_read_as_upstream_writes_it() {
         !is_enabled(&GLOBALNET, Some(&json!({"data": {"globalnetEnabled": "false"}})))
             && !is_enabled(&GLOBALNET, None)
     );
-    let book = book(&[("c1", "242.0.0.0/16")]);
-    assert_eq!(book.share_of("c1").unwrap().to_string(), "242.0.0.0/16");
-    assert_eq!(book.share_of("c2"), None);
+    let allocations = allocations(&[("c1", "242.0.0.0/16")]);
+    assert_eq!(allocations.share_of("c1").unwrap().to_string(), "242.0.0.0/16");
+    assert_eq!(allocations.share_of("c2"), None);
 }
 
 #[test]
 fn a_share_is_the_first_aligned_block_that_is_free() {
-    assert_eq!(chosen(&book(&[]), "a", Wish::default()).unwrap(), "242.0.0.0/16");
-    let two = book(&[("a", "242.0.0.0/16"), ("c", "242.2.0.0/16")]);
+    assert_eq!(chosen(&allocations(&[]), "a", Wish::default()).unwrap(), "242.0.0.0/16");
+    let two = allocations(&[("a", "242.0.0.0/16"), ("c", "242.2.0.0/16")]);
     assert_eq!(chosen(&two, "b", Wish::default()).unwrap(), "242.1.0.0/16");
     assert_eq!(chosen(&two, "b", size(131_072)).unwrap(), "242.4.0.0/15");
     assert_eq!(chosen(&two, "b", size(200)).unwrap(), "242.1.0.0/24");
-    let odd = book(&[("a", "242.0.0.64/26")]);
+    let odd = allocations(&[("a", "242.0.0.64/26")]);
     assert_eq!(chosen(&odd, "b", size(128)).unwrap(), "242.0.0.128/25", "the block with a's is passed over");
     assert_eq!(chosen(&odd, "b", size(64)).unwrap(), "242.0.0.0/26", "what is before it is free");
 }
 
 #[test]
 fn a_member_that_joins_again_has_what_it_had() {
-    let book = book(&[("a", "242.0.0.0/16"), ("b", "242.9.0.0/16")]);
-    let share = choose(&book, "b", Wish::default(), &Foreign::default()).unwrap();
+    let allocations = allocations(&[("a", "242.0.0.0/16"), ("b", "242.9.0.0/16")]);
+    let share = choose(&allocations, "b", Wish::default(), &Foreign::default()).unwrap();
     assert_eq!((share.cidr.to_string(), share.origin), ("242.9.0.0/16".to_owned(), Origin::Kept));
     assert_eq!(share.finding(Wish::default()).outcome, Outcome::Success);
     let other_size = share.finding(size(256));
@@ -66,8 +68,8 @@ fn a_member_that_joins_again_has_what_it_had() {
 
 #[test]
 fn what_is_said_counts_more_than_what_was_and_says_so() {
-    let book = book(&[("b", "242.9.0.0/16")]);
-    let share = choose(&book, "b", cidr("242.10.0.0/24"), &Foreign::default()).unwrap();
+    let allocations = allocations(&[("b", "242.9.0.0/16")]);
+    let share = choose(&allocations, "b", cidr("242.10.0.0/24"), &Foreign::default()).unwrap();
     assert_eq!(share.origin, Origin::Changed("242.9.0.0/16".parse().unwrap()));
     let finding = share.finding(cidr("242.10.0.0/24"));
     assert_eq!(finding.outcome, Outcome::Warning);
@@ -76,7 +78,7 @@ fn what_is_said_counts_more_than_what_was_and_says_so() {
 
 #[test]
 fn addresses_of_others_are_not_given_out_whoever_has_them() {
-    let with_a = book(&[("a", "242.0.0.0/16")]);
+    let with_a = allocations(&[("a", "242.0.0.0/16")]);
     let error = chosen(&with_a, "b", cidr("242.0.5.0/24")).unwrap_err();
     assert!(error.contains("242.0.0.0/16, which is given to cluster a"), "{error}");
     let error = chosen(&with_a, "b", cidr("10.1.128.0/17")).unwrap_err();
@@ -85,18 +87,22 @@ fn addresses_of_others_are_not_given_out_whoever_has_them() {
     // Another member's CIDRs that the book does not know.
     let mut other = ClusterSpec::new("c", &["242.0.0.0/12".parse().unwrap()], &[]);
     let foreign = |other: &ClusterSpec| Foreign::of("b", &[], std::slice::from_ref(other));
-    let free = choose(&book(&[]), "b", Wish::default(), &foreign(&other)).unwrap();
+    let free = choose(&allocations(&[]), "b", Wish::default(), &foreign(&other)).unwrap();
     assert_eq!(free.cidr.to_string(), "242.16.0.0/16");
     other.service_cidr = vec!["242.9.0.0/16".to_owned()];
-    let error = choose(&book(&[("b", "242.9.0.0/16")]), "b", Wish::default(), &foreign(&other)).unwrap_err();
+    let error =
+        choose(&allocations(&[("b", "242.9.0.0/16")]), "b", Wish::default(), &foreign(&other)).unwrap_err();
     assert!(error.text.ends_with("overlaps 242.9.0.0/16 of cluster c"), "{}", error.text);
     other.cluster_id = "b".to_owned();
-    assert!(choose(&book(&[]), "b", Wish::default(), &foreign(&other)).is_ok(), "its own object is no clash");
+    assert!(
+        choose(&allocations(&[]), "b", Wish::default(), &foreign(&other)).is_ok(),
+        "its own object is no clash"
+    );
 }
 
 #[test]
 fn a_share_that_makes_no_sense_or_does_not_fit_is_refused_with_what_to_do() {
-    let empty = book(&[]);
+    let empty = allocations(&[]);
     for (wish, text) in [
         (Wish { cidr: cidr("242.1.0.0/16").cidr, size: Some(16) }, "says it again"),
         (cidr("127.0.0.0/16"), "cannot be given out"),
@@ -108,7 +114,7 @@ fn a_share_that_makes_no_sense_or_does_not_fit_is_refused_with_what_to_do() {
         assert!(error.contains(text), "{wish:?}: {error}");
     }
     let map = map("242.0.0.0/16", "32768", &json!([{"cluster_id": "a", "global_cidr": ["242.0.0.0/16"]}]));
-    let full = Book::read(&map, &GLOBALNET).unwrap();
+    let full = Allocations::read(&map, &GLOBALNET).unwrap();
     assert!(chosen(&full, "b", Wish::default()).unwrap_err().contains("has no 32768 left"));
 }
 
@@ -124,11 +130,11 @@ fn a_book_that_cannot_be_read_gives_nothing_out() {
     ] {
         let mut bad = good.clone();
         bad["data"][field] = json!(value);
-        assert!(Book::read(&bad, &GLOBALNET).is_err(), "{field} {value}");
+        assert!(Allocations::read(&bad, &GLOBALNET).is_err(), "{field} {value}");
     }
     let mut empty = good;
     empty["data"]["clusterinfo"] = json!("null");
-    assert!(Book::read(&empty, &GLOBALNET).is_ok(), "Go writes an empty list like this");
+    assert!(Allocations::read(&empty, &GLOBALNET).is_ok(), "Go writes an empty list like this");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ enum Event {
     Remove(usize),
     Give(usize),
     Settle(usize),
-    Doubt(usize, bool),
+    Unconfirmed(usize, bool),
     List,
 }
 
@@ -27,7 +27,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => service.clone().prop_map(Event::Remove),
         4 => service.clone().prop_map(Event::Give),
         2 => service.clone().prop_map(Event::Settle),
-        1 => (service, any::<bool>()).prop_map(|(name, is_in_doubt)| Event::Doubt(name, is_in_doubt)),
+        1 => (service, any::<bool>()).prop_map(|(name, is_unconfirmed)| Event::Unconfirmed(name, is_unconfirmed)),
         1 => Just(Event::List),
     ]
 }
@@ -106,7 +106,7 @@ proptest! {
                     assert_eq!(given.is_none(), known.lacking(&service(name)).is_some());
                 }
                 Event::Settle(name) => drop(known.settle(&service(name))),
-                Event::Doubt(name, is_in_doubt) => known.note_doubt(&service(name), is_in_doubt),
+                Event::Unconfirmed(name, is_unconfirmed) => known.note_unconfirmed(&service(name), is_unconfirmed),
                 Event::List => drop(known.list(|name| imports.keys().any(|other| service(*other).aggregate() == name))),
             }
             check(&known, &imports, &networks);
@@ -127,11 +127,11 @@ proptest! {
 }
 
 #[test]
-fn a_promise_in_doubt_is_kept_until_it_is_known_what_became_of_it() {
+fn an_unconfirmed_promise_is_kept_until_it_is_known_what_became_of_it() {
     let networks = Networks::new("east");
     let mut known = ClustersetIps::new(&["243.0.0.0/29".parse().unwrap()], &[]);
     known.give(&service(0), None, &networks);
-    known.note_doubt(&service(0), true);
+    known.note_unconfirmed(&service(0), true);
     known.settle(&service(0));
     known.give(&service(1), None, &networks);
     assert_eq!([0, 1].map(|name| known.promise(&service(name))), [Some(ip(1)), Some(ip(2))]);

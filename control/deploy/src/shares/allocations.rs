@@ -11,7 +11,7 @@ const MOST: usize = 4096;
 
 /// Who has which share of which range.
 #[derive(Debug, Clone)]
-pub struct Book {
+pub struct Allocations {
     kind: &'static Kind,
     object: Value,
     range: Ipv4Net,
@@ -21,7 +21,7 @@ pub struct Book {
     shares: Vec<(String, Vec<Ipv4Net>)>,
 }
 
-impl Book {
+impl Allocations {
     /// Reads the ConfigMap.
     ///
     /// # Errors
@@ -50,12 +50,12 @@ impl Book {
         Ok(Self { kind, object: object.clone(), range: range.trunc(), size, entries, shares })
     }
 
-    /// Of which addresses it is.
+    /// Returns of which addresses they are.
     pub(crate) fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// Whether the broker says that such addresses are on.
+    /// Returns whether the broker says that such addresses are on.
     pub(crate) fn is_enabled(&self) -> bool {
         super::is_enabled(self.kind, Some(&self.object))
     }
@@ -103,7 +103,7 @@ fn shown(text: &str) -> String {
     text.escape_debug().take(80).collect()
 }
 
-/// An entry's member and networks, which have one name in both ConfigMaps. An entry that cannot be read is an error: its addresses would be given out again.
+/// Returns an entry's member and networks, which have one name in both ConfigMaps. An entry that cannot be read is an error: its addresses would be given out again.
 fn share(entry: &Value) -> Result<(String, Vec<Ipv4Net>), String> {
     let wrong = || format!("its entry `{}` is no member with networks", shown(&entry.to_string()));
     let id = entry["cluster_id"].as_str().ok_or_else(wrong)?;
