@@ -41,6 +41,8 @@ pub(crate) struct State {
     foreign: BTreeMap<String, BTreeSet<String>>,
     /// The addresses for all clusters.
     pub(crate) clusterset: ClustersetIps,
+    /// The imports on the broker whose address for all clusters does not count, by name.
+    held: BTreeSet<String>,
     /// Which addresses are whose.
     pub(crate) networks: Networks,
     /// How many imports on the broker are another cluster's too, and how many copies of imports here.
@@ -55,6 +57,7 @@ impl State {
     pub(crate) fn new(config: AgentConfig) -> Self {
         Self {
             networks: Networks::new(&config.cluster_id),
+            held: BTreeSet::new(),
             clusterset: ClustersetIps::new(&config.clusterset_ip_cidrs, &config.clusterset_ip_ranges),
             config,
             rows: BTreeMap::new(),
@@ -338,6 +341,7 @@ impl State {
                     }
                 }
             } else if slot == Some(Slot::Aggregate) {
+                self.held.remove(&key.name);
                 self.shared_imports -= usize::from(is_shared);
             } else if slot == Some(Slot::Import) && is_shared {
                 self.shared_copies -= 1;
@@ -394,7 +398,9 @@ impl State {
         } else {
             self.shared_imports += usize::from(self.is_shared(object));
         }
-        if let Some(reason) = self.problem(object) {
+        let problem = self.problem(object);
+        self.note_held(key, problem.is_some());
+        if let Some(reason) = problem {
             self.refuse(key, reason, is_logged);
         }
         true
@@ -419,8 +425,13 @@ impl State {
         let is_of_all = changed.contains(&self.config.cluster_id);
         let slices = self.foreign.iter().filter(|(cluster, _)| is_of_all || changed.contains(*cluster));
         let slices = slices.flat_map(|(_, slices)| slices).map(|name| (Kind::EndpointSlice, name));
-        let imports = self.clusterset.imports().map(|name| (Kind::ServiceImport, name));
         let key = |(kind, name): (Kind, &String)| ObjectKey::new(kind, &self.config.broker_namespace, name);
+        // An import is every cluster's: it is planned again if its address was some cluster's own, or is now.
+        let is_held = |name: &&String| {
+            let import = self.known(BROKER, &key((Kind::ServiceImport, *name)));
+            self.held.contains(*name) || import.is_some_and(|import| self.problem(import).is_some())
+        };
+        let imports = self.clusterset.imports().filter(is_held).map(|name| (Kind::ServiceImport, name));
         for key in slices.chain(imports).map(key).collect::<Vec<_>>() {
             self.check_again(&key, touched);
         }
@@ -448,8 +459,18 @@ impl State {
         touched.insert(name.clone());
         let problem = self.known(BROKER, key).and_then(|object| self.problem(object));
         let is_logged = self.refused.remove(key).is_some();
+        self.note_held(key, problem.is_some());
         if let Some(reason) = problem {
             self.refuse(key, reason, is_logged);
+        }
+    }
+
+    /// Notes whether an import's address for all clusters does not count.
+    fn note_held(&mut self, key: &ObjectKey, is_held: bool) {
+        if key.kind == Kind::ServiceImport && is_held {
+            self.held.insert(key.name.clone());
+        } else {
+            self.held.remove(&key.name);
         }
     }
 }

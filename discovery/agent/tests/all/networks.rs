@@ -216,6 +216,31 @@ async fn an_address_of_all_clusters_that_is_one_clusters_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clusters_networks_cost_no_plan_of_a_service_whose_address_they_do_not_have() {
+    let (broker, east) = set();
+    for number in 0..200 {
+        let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+            "metadata": {"name": format!("s{number}-shop"), "namespace": BROKER, "annotations": {
+                label::SERVICE_NAME: format!("s{number}"), label::SOURCE_NAMESPACE: "shop"}},
+            "spec": {"type": "ClusterSetIP", "ips": [format!("243.0.0.{number}")], "ports": []}});
+        broker.0.put(Object::from_value(import).unwrap());
+    }
+    settle().await;
+    let reconciled = || east.agent.as_ref().unwrap().runner.metrics.snapshot(Instant::now()).reconciles;
+    let ips = |name: &str| east.import(name).unwrap().body["spec"].get("ips").cloned();
+    let mut plans = Vec::new();
+    for (networks, expected) in [(&["10.44.0.0/16"][..], true), (&["243.0.0.7/32"], false), (&[], true)] {
+        let before = reconciled();
+        register(&broker, "south", 4, [&[], networks, &[]]);
+        settle().await;
+        plans.push(reconciled() - before);
+        assert_eq!((ips("s7").is_some(), ips("s8").is_some()), (expected, true), "{networks:?}");
+    }
+    assert_eq!(plans[0], 0);
+    assert!(plans.iter().all(|plans| *plans <= 6), "{plans:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_broker_that_loses_everything_takes_no_address_with_it() {
     let (broker, east) = set();
     publish(&broker, "west", "web", "web", &addresses_of(&["10.2.0.9"]));
