@@ -217,7 +217,7 @@ impl Bed {
             ("file", format!("file {directory}/clusterset.local.zone")),
             ("kubernetes", format!("kubernetes clusterset.local {{\n    kubeconfig {kubeconfig}\n  }}")),
         ] {
-            let corefile = format!("clusterset.local {{\n  bind {ADDRESS}\n  {plugin}\n}}\n");
+            let corefile = format!("clusterset.local {{\n  {plugin}\n}}\n");
             std::fs::write(self.directory.join(format!("Corefile.{name}")), corefile)?;
         }
         let store = AnyStore::open(&Location::Dir(self.directory.join("store")))?;

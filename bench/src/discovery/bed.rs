@@ -206,17 +206,18 @@ impl<'a> Bed<'a> {
         })
     }
 
-    /// Others export many services at once: until all are answered, the time for writing them included.
-    fn many(&mut self) -> anyhow::Result<f64> {
+    /// Others export many services at once: until all are answered, with the time for writing them and without.
+    fn many(&mut self) -> anyhow::Result<[f64; 2]> {
         let numbers = (0..MANY).map(|number| self.later(CHANGES + number));
         let numbers: Vec<u32> = numbers.collect();
         let all: Vec<Written> = numbers.iter().flat_map(|number| self.shape.service(*number, 0)).collect();
         let (began, end) = (Instant::now(), self.end());
         servers::write_all(self.servers.broker.client(), &all)?;
+        let written = began.elapsed().as_secs_f64();
         numbers.iter().try_for_each(|number| self.resolver.wait_answer(&shape::domain(*number), end))?;
         let took = began.elapsed().as_secs_f64();
         servers::remove_all(self.servers.broker.client(), &all)?;
-        Ok(took)
+        Ok([took, took - written])
     }
 
     /// This cluster does: until all are on the broker and answered here.

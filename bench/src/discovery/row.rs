@@ -41,8 +41,8 @@ pub(super) struct Row {
     pub(super) own: Change,
     /// One endpoint of the own cluster.
     pub(super) ready: Change,
-    /// Seconds until a hundred exports of other clusters were answered.
-    pub(super) many_s: f64,
+    /// Seconds until a hundred exports of other clusters were answered, with the time for writing them and without.
+    pub(super) many_s: [f64; 2],
     /// Seconds until a hundred own ones were on the broker.
     pub(super) many_own_s: f64,
     /// Seconds until nothing was left of anything, after all was removed.
@@ -133,7 +133,8 @@ impl Row {
             change("own readiness to the own answer, s", self.ready.answered_s, READY),
             change("own readiness on the broker, s", self.ready.published_s, READY),
             change("both: readiness to another's answer, s", ready_to_others, READY),
-            change("a hundred of others, s", self.many_s, MANY),
+            change("a hundred of others, s", self.many_s[0], MANY),
+            change("the same after they are written, s", self.many_s[1], MANY),
             change("a hundred own, s", self.many_own_s, MANY),
             writes("own writes, one more of another", self.one_more.own_writes),
             writes("own writes, another's endpoint", self.changed.own_writes),
