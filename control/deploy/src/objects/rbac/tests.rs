@@ -84,7 +84,7 @@ fn service_discovery_has_accounts_where_it_is_and_the_dns_server_only_reads() {
 #[test]
 fn route_agents_read_imports_and_gateways_where_there_are_clusterset_ips_and_are_told_the_range() {
     let mut options = crate::objects::example();
-    let of = |options: &crate::objects::MemberOptions| -> (Vec<String>, bool) {
+    let of = |options: &MemberOptions| -> (Vec<String>, bool) {
         let all = crate::objects::member(options);
         let named = all.iter().filter(|manifest| manifest.name() == CLUSTERSET_IP);
         let is_told = |manifest: &Manifest| {
