@@ -62,6 +62,9 @@ pub mod annotation {
     /// Ours, on Gateway objects: how many connections the status has no space for; a [`LeftOut`](crate::api::LeftOut) as
     /// JSON, absent if all are there.
     pub const CONNECTIONS_LEFT_OUT: &str = "trieste.io/connections-left-out";
+    /// Ours, on Gateway objects: the IDs of clusters that no path of this gateway reaches any more, separated by commas; absent
+    /// if there are none. It is there within milliseconds, long before the connections' status says so.
+    pub const UNREACHABLE: &str = "trieste.io/unreachable";
     /// The node's global IP, written by globalnet onto the Gateway object.
     pub const GLOBAL_IP: &str = "submariner.io/globalIp";
     /// The pod's own address, on a headless service's GlobalIngressIP.

@@ -1,6 +1,7 @@
 //! Which clusters can be reached, from what the gateways say of their connections.
 //!
-//! * A cluster that any active gateway is connected to can be reached.
+//! * A cluster that any active gateway is connected to can be reached, unless that gateway says that no path reaches it any more
+//!   (annotation `trieste.io/unreachable`, ours): it is known in milliseconds, and the connection's status takes seconds.
 //! * A connection that is in no status any more leaves its cluster as it was: a gateway that has just started lists none. One
 //!   that no gateway has ever listed is not connected.
 //! * Without an active gateway nothing is known, and every cluster counts as connected.
@@ -8,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use trieste_control::api::{ConnectionStatus, Gateway, GoDuration, HaStatus, Object, Resource as _};
+use trieste_control::api::{
+    ConnectionStatus, Gateway, GoDuration, HaStatus, Object, Resource as _, annotation,
+};
 use trieste_control::store::StoreEvent;
 use trieste_dns::{Change, Health, HealthConfig, Label};
 
@@ -129,7 +132,9 @@ impl Reach {
     fn apply(&mut self, object: &Object, now: Instant) {
         // One that cannot be read is as it was.
         let Ok(gateway) = Gateway::from_object(object) else { return };
-        let view = (gateway.status.ha_status == HaStatus::Active).then(|| View::of(&gateway));
+        let lost = object.metadata.annotations.get(annotation::UNREACHABLE);
+        let lost: BTreeSet<&str> = lost.into_iter().flat_map(|text| text.split(',')).collect();
+        let view = (gateway.status.ha_status == HaStatus::Active).then(|| View::of(&gateway, &lost));
         self.set(key(object), view, now);
     }
 
@@ -154,7 +159,7 @@ impl Reach {
 }
 
 impl View {
-    fn of(gateway: &Gateway) -> Self {
+    fn of(gateway: &Gateway, lost: &BTreeSet<&str>) -> Self {
         let mut connections = BTreeMap::<Label, Connection>::new();
         for connection in &gateway.status.connections {
             let Ok(cluster) = Label::new(&connection.endpoint.cluster_id) else { continue };
@@ -162,7 +167,8 @@ impl View {
                 connection.latency_rtt.as_ref().and_then(|rtt| rtt.average.parse::<GoDuration>().ok());
             let nanos = average.and_then(|average| u64::try_from(average.as_nanos()).ok());
             let found = Connection {
-                is_up: connection.status == ConnectionStatus::Connected,
+                is_up: connection.status == ConnectionStatus::Connected
+                    && !lost.contains(connection.endpoint.cluster_id.as_str()),
                 rtt: nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos),
             };
             let entry = connections.entry(cluster).or_default();

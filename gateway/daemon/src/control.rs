@@ -50,6 +50,7 @@ use crate::role::BrokerReport;
 use crate::shared::Shared;
 use crate::status::Fixed;
 use crate::tables::Peer;
+use crate::unreachable::Unreachable;
 use drain::Drain;
 use endpoints::Endpoints;
 use globalnet::RuleState;
@@ -73,6 +74,7 @@ pub(crate) struct Control<'a> {
     pub(crate) endpoint: watch::Sender<EndpointSpec>,
     pub(crate) discovery: Discovery,
     pub(crate) notices: Notices,
+    pub(crate) unreachable: Unreachable,
     pub(crate) probes: Option<Probes>,
     pub(crate) public_ip: PublicIpWatcher,
     pub(crate) conditions: Conditions,

@@ -185,6 +185,12 @@ impl Engine {
         &self.paths.table
     }
 
+    /// Returns the path table with its changes.
+    #[must_use]
+    pub fn watched_paths(&self) -> Paths {
+        self.paths.clone()
+    }
+
     /// Subscribes to the generation of the path table, which grows when the state or the MTU of a path changes.
     #[must_use]
     pub fn path_changes(&self) -> watch::Receiver<u64> {
@@ -269,6 +275,16 @@ impl Engine {
         let (near, far): (Vec<&Cable>, Vec<&Cable>) = self.cables.iter().partition(is_near);
         let named = near.into_iter().map(|entry| (entry.peer.facts.cable_name.as_str(), entry.lane.cable));
         (named.collect(), far.into_iter().map(|entry| entry.lane.cable).collect())
+    }
+
+    /// Returns the cables to each remote cluster.
+    #[must_use]
+    pub fn cables_by_cluster(&self) -> BTreeMap<String, BTreeSet<CableId>> {
+        let mut clusters: BTreeMap<String, BTreeSet<CableId>> = BTreeMap::new();
+        for entry in self.cables.iter().filter(|entry| entry.peer.facts.cluster_id != self.local.cluster_id) {
+            clusters.entry(entry.peer.facts.cluster_id.clone()).or_default().insert(entry.lane.cable);
+        }
+        clusters
     }
 
     /// Names of all cables, by counter row.

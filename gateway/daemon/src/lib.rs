@@ -47,4 +47,5 @@ mod stores;
 pub mod tables;
 mod threads;
 pub mod uninstall;
+mod unreachable;
 pub mod worker;

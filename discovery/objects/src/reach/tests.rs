@@ -69,6 +69,28 @@ fn a_connection_that_vanishes_leaves_its_cluster_as_it_was() {
 }
 
 #[test]
+fn a_cluster_that_no_path_of_its_gateways_reaches_is_out_whatever_the_status_says() {
+    let (mut reach, now) = (reach(), Instant::now());
+    let connected = || gateway("a", "active", &[("east", "connected", ""), ("south", "connected", "")]);
+    let lost = |mut object: Object, clusters: &str| {
+        object.metadata.annotations.insert(annotation::UNREACHABLE.to_owned(), clusters.to_owned());
+        object
+    };
+    assert_eq!(applied(&mut reach, connected(), now), ["east up", "south up", "unknown down"]);
+    assert_eq!(applied(&mut reach, lost(connected(), "south"), now), ["south down"]);
+    let other = gateway("b", "active", &[("south", "connected", "")]);
+    assert_eq!(
+        applied(&mut reach, other.clone(), now),
+        [""; 0],
+        "another gateway reaches it: held for a while"
+    );
+    assert_eq!(applied(&mut reach, lost(other, "east,south"), now), [""; 0]);
+    assert_eq!(applied(&mut reach, lost(connected(), ""), now), [""; 0]);
+    let until = reach.poll_timeout().unwrap();
+    assert_eq!(shown(&reach.handle_timeout(until)), ["south up"]);
+}
+
+#[test]
 fn without_an_active_gateway_nothing_is_known() {
     let (mut reach, now) = (reach(), Instant::now());
     assert_eq!(shown(&reach.handle_absent(now)), [""; 0]);

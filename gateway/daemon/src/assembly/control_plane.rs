@@ -25,6 +25,7 @@ use crate::probe;
 use crate::services::Following;
 use crate::shared::{Shared, Sources};
 use crate::status::{self, Fixed};
+use crate::unreachable::Unreachable;
 
 /// Everything that is slow.
 pub(super) struct ControlPlane<'a> {
@@ -56,6 +57,9 @@ impl<'a> ControlPlane<'a> {
         let shared = Arc::new(share(&environment, data_plane, &tasks, &fixed, own.spec));
         let services = follow_services(&environment, data_plane);
         let globalnet = globalnet(&environment, data_plane, &tasks);
+        let here = (environment.config.namespace.as_str(), environment.node.hostname.as_str());
+        let unreachable =
+            Unreachable::start(environment.store.clone(), here, data_plane.engine.watched_paths());
         let Environment { config, conditions, store, memory, remembered, is_guess, node, .. } = environment;
         let control = Control {
             config,
@@ -71,6 +75,7 @@ impl<'a> ControlPlane<'a> {
             endpoint: endpoint_sender,
             discovery,
             notices,
+            unreachable,
             probes,
             public_ip: own.public_ip,
             recorder: tasks.recorder.clone(),

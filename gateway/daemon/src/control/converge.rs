@@ -73,6 +73,7 @@ impl Control<'_> {
         let (near, remote) = engine.far_ends();
         let siblings = near.into_iter().map(|(name, cable)| (GatewayKey::of_cable(name), cable)).collect();
         self.notices.set_paths(siblings, remote);
+        self.unreachable.set_clusters(engine.cables_by_cluster());
         self.names.store(Arc::new(engine.cable_names()));
     }
 
