@@ -7,7 +7,7 @@ use serde::Serialize;
 use trieste_control::api::{Kind, Object};
 use trieste_control::store::{AnyStore, Location};
 use trieste_discovery::ask::Question;
-use trieste_dns::{Settings, Survey, Transport, Zone, answer};
+use trieste_dns::{Lead, Records, Settings, Survey, Transport, Zone, answer};
 
 use super::{Discovery, Lists, Name};
 use crate::api::Api;
@@ -21,7 +21,10 @@ const SVC: &str = ".svc.";
 pub(crate) struct Resolved {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
-    /// The cluster whose address it is; missing with a clusterset IP.
+    /// The clusterset IP that is answered, which nodes lead to the address.
+    #[serde(rename = "clustersetIP", skip_serializing_if = "Option::is_none")]
+    pub(crate) clusterset_ip: Option<IpAddr>,
+    /// The cluster whose address it is; missing with a clusterset IP that leads nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cluster: Option<String>,
     /// The clusters that are answered: those that take turns, or of a headless service all.
@@ -135,7 +138,7 @@ fn from_objects(
     settings.answers_missing_namespaces = true;
     let records = discovery.snapshot.records();
     let key = trieste_dns::ServiceName::parse(&service.namespace, &service.name).ok();
-    let survey = key.and_then(|key| records.survey(&key));
+    let survey = key.as_ref().and_then(|key| records.survey(key));
     let mut code = String::new();
     for family in families {
         let question = Question::new(name, family.rtype())?;
@@ -143,18 +146,44 @@ fn from_objects(
         answer(&question.query(0), Transport::Tcp, records, &settings, &mut reply);
         let reply = question.read(0, &reply).context("the answer cannot be read")?;
         if let Some(address) = reply.addresses().next() {
-            return Ok(Resolved::of(name, address, *family, survey.as_ref()));
+            let of_set = survey.as_ref().filter(|survey| survey.ips.contains(&address)).zip(key.as_ref());
+            return Ok(match of_set {
+                Some((survey, key)) => Resolved::led(name, address, &leads(records, key, survey, *family)),
+                None => Resolved::of(name, address, *family, survey.as_ref()),
+            });
         }
         code = reply.code;
     }
     bail!("{}", why_not(name, service, &code, families, survey.as_ref(), discovery))
 }
 
+/// Returns where nodes lead the first port of a service that is led anywhere.
+fn leads(
+    records: &Records,
+    service: &trieste_dns::ServiceName,
+    survey: &Survey,
+    family: Family,
+) -> Vec<Lead> {
+    let of_port = |port| records.leads(service, port, family == Family::V4);
+    survey.ports.iter().map(of_port).find(|leads| !leads.is_empty()).unwrap_or_default()
+}
+
 impl Resolved {
+    /// Names what a clusterset IP leads to, if it is anything.
+    fn led(name: &str, ip: IpAddr, leads: &[Lead]) -> Self {
+        let first = leads.iter().find_map(|lead| Some((lead.cluster.to_string(), *lead.addresses.first()?)));
+        Self {
+            name: name.to_owned(),
+            address: first.as_ref().map_or(ip, |(_, address)| *address),
+            clusterset_ip: Some(ip),
+            cluster: first.map(|(cluster, _)| cluster),
+            clusters: leads.iter().map(|lead| lead.cluster.to_string()).collect(),
+        }
+    }
+
     fn of(name: &str, address: IpAddr, family: Family, survey: Option<&Survey>) -> Self {
         let clusters = survey.into_iter().flat_map(|survey| &survey.clusters);
-        let is_of_set = survey.is_some_and(|survey| survey.ips.contains(&address));
-        let mut its = clusters.filter(|cluster| !is_of_set && cluster.addresses.contains(&address));
+        let mut its = clusters.filter(|cluster| cluster.addresses.contains(&address));
         let answered = survey.map(|survey| match family {
             Family::V4 => &survey.v4,
             Family::V6 => &survey.v6,
@@ -165,19 +194,24 @@ impl Resolved {
         let has_turn = cluster.as_ref().is_some_and(|cluster| clusters.contains(cluster));
         let is_named = cluster.as_ref().is_some_and(|cluster| name.starts_with(&format!("{cluster}.")));
         let clusters = if has_turn && !is_named { clusters } else { cluster.iter().cloned().collect() };
-        Self { name: name.to_owned(), address, cluster, clusters }
+        Self { name: name.to_owned(), address, clusterset_ip: None, cluster, clusters }
     }
 }
 
 impl std::fmt::Display for Resolved {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, address, cluster, clusters } = self;
-        match cluster {
-            None => write!(f, "{name} is {address}, the clusterset IP"),
-            Some(cluster) if clusters.len() > 1 => {
+        let Self { name, address, clusterset_ip, cluster, clusters } = self;
+        match (clusterset_ip, cluster) {
+            (Some(ip), None) => write!(f, "{name} is the clusterset IP {ip}, which leads nowhere at present"),
+            (Some(ip), Some(cluster)) => {
+                write!(f, "{name} is the clusterset IP {ip}, which leads to {address} of cluster {cluster}")?;
+                if clusters.len() > 1 { write!(f, "; in turn {}", clusters.join(", ")) } else { Ok(()) }
+            }
+            (None, Some(cluster)) if clusters.len() > 1 => {
                 write!(f, "{name} is {address} of cluster {cluster}; answered are {}", clusters.join(", "))
             }
-            Some(cluster) => write!(f, "{name} is {address} of cluster {cluster}"),
+            (None, Some(cluster)) => write!(f, "{name} is {address} of cluster {cluster}"),
+            (None, None) => write!(f, "{name} is {address}"),
         }
     }
 }
@@ -265,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_take_turns_and_clusterset_ips_are_told() {
+    fn clusters_that_take_turns_are_told() {
         let mut objects = objects();
         objects.slices =
             vec![slice("web", "east", &[("10.2.0.1", true)]), slice("web", "south", &[("10.4.0.1", true)])];
@@ -276,10 +310,28 @@ mod tests {
             found.to_string(),
             "web.shop.svc.clusterset.local is 10.2.0.1 of cluster east; answered are east, south"
         );
-        let mut objects = super::super::tests::objects();
-        objects.imports[0].body["spec"]["ips"] = serde_json::json!(["243.0.0.1"]);
-        let found = resolved(objects, "web.shop.svc.clusterset.local", &[Family::V4]).unwrap();
-        assert_eq!(found.to_string(), "web.shop.svc.clusterset.local is 243.0.0.1, the clusterset IP");
+    }
+
+    #[test]
+    fn a_clusterset_ip_is_resolved_to_what_nodes_lead_it_to() {
+        let led = |slices: Vec<Object>| {
+            let mut objects = Objects { slices, ..objects() };
+            objects.imports[0].body["spec"]["ips"] = serde_json::json!(["243.0.0.1"]);
+            let found = resolved(objects, "web.shop.svc.clusterset.local", &[Family::V4]).unwrap();
+            (found.address.to_string(), found.to_string())
+        };
+        let is = "web.shop.svc.clusterset.local is the clusterset IP 243.0.0.1, which leads";
+        let west = slice("web", "west", &[("10.1.0.1", true)]);
+        let [east, south] =
+            [("east", "10.2.0.1"), ("south", "10.4.0.1")].map(|(id, ip)| slice("web", id, &[(ip, true)]));
+        assert_eq!(
+            led(vec![west, east.clone()]),
+            ("10.1.0.1".to_owned(), format!("{is} to 10.1.0.1 of cluster west"))
+        );
+        let (address, text) = led(vec![east]);
+        assert_eq!((address.as_str(), text), ("10.2.0.1", format!("{is} to 10.2.0.1 of cluster east")));
+        let (address, text) = led(vec![south]);
+        assert_eq!((address.as_str(), text), ("243.0.0.1", format!("{is} nowhere at present")));
     }
 
     #[test]
