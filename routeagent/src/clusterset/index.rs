@@ -36,10 +36,11 @@ pub struct ClustersetIndex {
     /// The own cluster's slices.
     own: ServiceIndex,
     services: BTreeMap<ServiceName, Virtual>,
-    /// Services whose imports say that a client stays with a back end.
-    keeps_clients: BTreeSet<ServiceName>,
-    /// The services that claim an address: the first has it.
-    claims: BTreeMap<IpAddr, BTreeSet<ServiceName>>,
+    /// What else their imports say.
+    imported: BTreeMap<ServiceName, Imported>,
+    /// The services that claim an address, the oldest import first, which has it: who may write an import into a namespace of
+    /// his own takes nobody's.
+    claims: BTreeMap<IpAddr, BTreeSet<(i64, ServiceName)>>,
     /// The services that a cluster exports, by the slices that say so.
     exported: BTreeMap<Label, BTreeMap<ServiceName, BTreeSet<Box<str>>>>,
     ips: VirtualIps,
@@ -49,9 +50,20 @@ pub struct ClustersetIndex {
     left_out: BTreeSet<ServiceName>,
 }
 
+/// What is read of an import beside the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Imported {
+    /// Whether a client stays with a back end.
+    keeps_clients: bool,
+    /// When it was made, in Unix seconds.
+    created: i64,
+}
+
 /// A service with a clusterset IP.
 #[derive(Debug, Clone, Default)]
 struct Virtual {
+    /// When its import was made.
+    created: i64,
     /// Its addresses in the range.
     ips: Vec<IpAddr>,
     /// Its ports.
@@ -73,7 +85,7 @@ impl ClustersetIndex {
             records,
             own: ServiceIndex::default(),
             services: BTreeMap::new(),
-            keeps_clients: BTreeSet::new(),
+            imported: BTreeMap::new(),
             claims: BTreeMap::new(),
             exported: BTreeMap::new(),
             ips: VirtualIps::default(),
@@ -121,7 +133,7 @@ impl ClustersetIndex {
 
     /// Handles an event of the imports. Returns objects that cannot be used, and why.
     pub fn handle_imports(&mut self, event: StoreEvent) -> Vec<(String, Unusable)> {
-        let mut touched = self.note_affinity(&event);
+        let mut touched = self.note_imported(&event);
         let (changes, unusable) = self.index.handle(&Source::Imports, event);
         self.apply(changes, &mut touched);
         self.lead(touched);
@@ -190,24 +202,26 @@ impl ClustersetIndex {
         self.reach.poll_timeout()
     }
 
-    /// Notes whether clients stay with a back end; returns the services of which that has changed.
-    fn note_affinity(&mut self, event: &StoreEvent) -> BTreeSet<ServiceName> {
+    /// Notes what imports say beside the records; returns the services of which that has changed.
+    fn note_imported(&mut self, event: &StoreEvent) -> BTreeSet<ServiceName> {
         let name = |object: &Object| service_name(&object.metadata.namespace, &object.metadata.name);
-        let (object, keeps) = match event {
+        let (object, now) = match event {
             StoreEvent::Listed(objects) => {
-                let kept = objects.iter().filter(|object| keeps_clients(object)).filter_map(name).collect();
-                let before = std::mem::replace(&mut self.keeps_clients, kept);
-                return before.symmetric_difference(&self.keeps_clients).cloned().collect();
+                let listed = objects.iter().filter_map(|object| Some((name(object)?, Imported::of(object))));
+                let before = std::mem::replace(&mut self.imported, listed.collect());
+                let has_changed = |name: &&ServiceName| before.get(*name) != self.imported.get(*name);
+                return before.keys().chain(self.imported.keys()).filter(has_changed).cloned().collect();
             }
-            StoreEvent::Applied(object) => (object, keeps_clients(object)),
-            StoreEvent::Deleted(object) => (object, false),
+            StoreEvent::Applied(object) => (object, Some(Imported::of(object))),
+            StoreEvent::Deleted(object) => (object, None),
             StoreEvent::Unavailable(_) | _ => return BTreeSet::new(),
         };
-        let changed = name(object).filter(|name| match keeps {
-            true => self.keeps_clients.insert(name.clone()),
-            false => self.keeps_clients.remove(name),
-        });
-        changed.into_iter().collect()
+        let Some(name) = name(object) else { return BTreeSet::new() };
+        let before = match now {
+            Some(now) => self.imported.insert(name.clone(), now),
+            None => self.imported.remove(&name),
+        };
+        if before == now { BTreeSet::new() } else { [name].into() }
     }
 
     /// Applies changes to the records, and notes the services that they concern.
@@ -272,15 +286,17 @@ impl ClustersetIndex {
         let ips = import.filter(is_virtual).into_iter().flat_map(|import| import.ips.iter().copied());
         let ips = ips.take(MAX_IPS).filter(|ip| self.range.iter().any(|range| range.contains(ip)));
         let ips: Vec<IpAddr> = ips.collect();
-        let old = self.services.get(name).map(|service| service.ips.clone()).unwrap_or_default();
+        let old = self.services.get(name);
+        let (old, since) = old.map(|service| (service.ips.clone(), service.created)).unwrap_or_default();
         for ip in &old {
-            self.unclaim(*ip, name);
+            self.unclaim(*ip, &(since, name.clone()));
         }
+        let created = self.imported.get(name).map_or(i64::MAX, |imported| imported.created);
         for ip in &ips {
-            self.claims.entry(*ip).or_default().insert(name.clone());
+            self.claims.entry(*ip).or_default().insert((created, name.clone()));
         }
         for ip in old.iter().chain(&ips) {
-            touched.extend(self.claims.get(ip).into_iter().flatten().cloned());
+            touched.extend(self.claims.get(ip).into_iter().flatten().map(|(_, name)| name.clone()));
         }
         if ips.is_empty() {
             self.left_out.remove(name);
@@ -290,14 +306,14 @@ impl ClustersetIndex {
             return;
         }
         let service = self.services.entry(name.clone()).or_default();
-        service.ips = ips;
+        (service.ips, service.created) = (ips, created);
         let ports = import.into_iter().flat_map(|import| import.ports.iter().take(MAX_PORTS));
         service.ports = ports.cloned().collect();
     }
 
-    fn unclaim(&mut self, ip: IpAddr, name: &ServiceName) {
+    fn unclaim(&mut self, ip: IpAddr, claim: &(i64, ServiceName)) {
         if let Some(claims) = self.claims.get_mut(&ip) {
-            claims.remove(name);
+            claims.remove(claim);
             if claims.is_empty() {
                 self.claims.remove(&ip);
             }
@@ -356,7 +372,8 @@ impl ClustersetIndex {
     /// Returns where a service's addresses and ports lead, and the pods among the targets.
     fn leads(&self, name: &ServiceName) -> Vec<(Frontend, Pick, Vec<IpAddr>)> {
         let Some(service) = self.services.get(name) else { return Vec::new() };
-        let is_holder = |ip: &&IpAddr| self.claims.get(ip).and_then(BTreeSet::first) == Some(name);
+        let holder = |ip: &IpAddr| self.claims.get(ip)?.first().map(|(_, name)| name);
+        let is_holder = |ip: &&IpAddr| holder(ip) == Some(name);
         let mut led = Vec::new();
         for address in service.ips.iter().filter(is_holder) {
             for port in &service.ports {
@@ -370,7 +387,7 @@ impl ClustersetIndex {
                     lead.addresses.first().map(|address| ((*address, lead.port), lead.weight))
                 });
                 let targets: Vec<_> = of_others.chain(pods.iter().map(|pod| (*pod, 1))).collect();
-                let by_port = !self.keeps_clients.contains(name);
+                let by_port = self.imported.get(name).is_none_or(|imported| !imported.keeps_clients);
                 let Some(pick) = Pick::weighted(frontend.protocol, by_port, &targets) else { continue };
                 led.push((frontend, pick, pods.into_iter().map(|(pod, _)| pod).collect()));
             }
@@ -402,9 +419,13 @@ fn service_name(namespace: &str, service: &str) -> Option<ServiceName> {
     ServiceName::parse(namespace, service).ok()
 }
 
-fn keeps_clients(import: &Object) -> bool {
-    let affinity = import.body.get("spec").and_then(|spec| spec.get("sessionAffinity"));
-    affinity.and_then(serde_json::Value::as_str) == Some("ClientIP")
+impl Imported {
+    fn of(import: &Object) -> Self {
+        let affinity = import.body.get("spec").and_then(|spec| spec.get("sessionAffinity"));
+        let keeps_clients = affinity.and_then(serde_json::Value::as_str) == Some("ClientIP");
+        let created = import.metadata.creation_timestamp.map_or(i64::MAX, |time| time.as_second());
+        Self { keeps_clients, created }
+    }
 }
 
 #[cfg(test)]

@@ -158,7 +158,31 @@ fn only_addresses_of_the_range_are_led_whatever_an_import_says() {
 }
 
 #[test]
-fn of_two_services_with_one_address_the_first_by_name_has_it() {
+fn of_two_services_with_one_address_the_older_import_has_it() {
+    let mut index = index();
+    let spec = web("243.0.0.7").body["spec"].clone();
+    let made = |name: &str, time: &str| {
+        let mut import = named_import(name, &spec);
+        import.metadata.creation_timestamp = Some(time.parse().unwrap());
+        import
+    };
+    put_exported(&mut index, exported("web", "east", "100.66.0.1", (80, true)));
+    put_exported(&mut index, exported("a-thief", "south", "100.67.0.1", (80, true)));
+    index.handle_imports(StoreEvent::Applied(made("web", "2026-01-01T00:00:00Z")));
+    index.handle_imports(StoreEvent::Applied(made("a-thief", "2026-01-02T00:00:00Z")));
+    assert_eq!(led(&index), ["243.0.0.7 tcp port 80 to 100.66.0.1:80"]);
+    // Also when both are read at once, as after a start.
+    let both = vec![made("a-thief", "2026-01-02T00:00:00Z"), made("web", "2026-01-01T00:00:00Z")];
+    index.handle_imports(StoreEvent::Listed(both));
+    assert_eq!(led(&index), ["243.0.0.7 tcp port 80 to 100.66.0.1:80"]);
+    index.handle_imports(StoreEvent::Deleted(made("web", "2026-01-01T00:00:00Z")));
+    assert_eq!(led(&index), ["243.0.0.7 tcp port 80 to 100.67.0.1:80"]);
+    index.handle_imports(StoreEvent::Deleted(made("a-thief", "2026-01-02T00:00:00Z")));
+    assert!(index.claims.is_empty() && index.imported.is_empty());
+}
+
+#[test]
+fn of_two_services_with_one_address_and_age_the_first_by_name_has_it() {
     let mut index = index();
     let spec = web("243.0.0.7").body["spec"].clone();
     index.handle_imports(StoreEvent::Listed(vec![named_import("web", &spec)]));
@@ -193,7 +217,7 @@ fn clients_stay_where_the_import_says_so_and_weights_are_shares() {
     assert!(!pick(&index).by_port);
     assert_eq!(pick(&index).places, drawn.places);
     index.handle_imports(StoreEvent::Deleted(object));
-    assert!(index.keeps_clients.is_empty());
+    assert!(index.imported.is_empty());
 }
 
 #[test]
