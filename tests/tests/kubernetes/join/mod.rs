@@ -381,6 +381,7 @@ Some(Success) Checking requirements
   Warning service CIDRs are 10.112.0.0/16 by --servicecidr, but 10.200.0.0/16 by the ServiceCIDR objects
   Success No CIDR is another cluster's
   Warning the network plugin was not recognised and is treated as \"generic\"; it may or may not work; trieste diagnose all tells
+  Success Allocated clusterset IP CIDR 243.0.16.0/20
   Success These credentials have the rights that are needed
   Success The broker can be reached, and lets clusters join
 Some(Success) Creating the account of cluster \"west\" on the broker
