@@ -35,6 +35,7 @@ mod sink;
 mod stages;
 mod stat;
 mod traffic;
+mod usage;
 
 use std::process::ExitCode;
 

@@ -35,7 +35,7 @@ pub(crate) use answering::{Options as AnsweringOptions, run as answer};
 pub(crate) use figures::{Bar, Figure, Growth, Point};
 use members::NETWORKS;
 pub(crate) use report::Report;
-use results::{Row, Usage};
+use results::{Row, Used};
 use routes::Routes;
 use store::{Broker, StoreKind};
 
@@ -233,7 +233,7 @@ impl<'a> Bed<'a> {
     }
 
     /// What is used at rest.
-    fn rest(&self) -> anyhow::Result<Usage> {
+    fn rest(&self) -> anyhow::Result<Used> {
         pause(Duration::from_secs(self.options.rest))?;
         let before = self.usage()?;
         pause(Duration::from_secs(self.options.rest))?;
@@ -275,9 +275,9 @@ impl<'a> Bed<'a> {
         }
     }
 
-    fn usage(&self) -> anyhow::Result<Usage> {
+    fn usage(&self) -> anyhow::Result<Used> {
         let east = self.mesh.side("east");
-        Usage::of(east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id())
+        Used::of([east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id()])
     }
 
     /// One TCP stream from a pod of east's worker to one of west's, Gbit/s.

@@ -71,7 +71,7 @@ pub mod recorder;
 pub mod requirements;
 pub mod runner;
 pub mod services;
-mod sets;
+pub mod sets;
 pub mod signals;
 pub mod slots;
 pub mod steps;

@@ -8,6 +8,7 @@ mod nft;
 pub mod notice;
 mod sysctl;
 pub mod watch;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -15,7 +15,7 @@ use trieste_tests::wait::eventually;
 
 use super::Options;
 use super::resolver::Resolver;
-use super::row::{Change, Row, Usage};
+use super::row::{Change, Row, Used};
 use super::servers::{self, OWN_ADDRESS, Servers};
 use super::shape::{self, OWN, Shape, Written};
 
@@ -120,11 +120,11 @@ impl<'a> Bed<'a> {
         }
     }
 
-    fn usage(&self) -> anyhow::Result<Usage> {
-        Usage::of([self.agent.id(), self.dns.id()])
+    fn usage(&self) -> anyhow::Result<Used> {
+        Used::of([self.agent.id(), self.dns.id()])
     }
 
-    fn rest(&self) -> anyhow::Result<Usage> {
+    fn rest(&self) -> anyhow::Result<Used> {
         pause(Duration::from_secs(self.options.rest))?;
         let before = self.usage()?;
         pause(Duration::from_secs(self.options.rest))?;
@@ -260,7 +260,7 @@ impl<'a> Bed<'a> {
     }
 
     /// Takes everything back: until nothing is answered and the broker has nothing of this cluster; and what memory is used then.
-    fn remove(&mut self, foreign: &[Written]) -> anyhow::Result<(f64, Usage)> {
+    fn remove(&mut self, foreign: &[Written]) -> anyhow::Result<(f64, Used)> {
         self.settle()?;
         let own: Vec<Written> = (0..CHANGES + MANY).map(|number| (shape::own_export(number), None)).collect();
         servers::remove_all(self.servers.broker.client(), foreign)?;

@@ -1,12 +1,12 @@
 //! What was found at each number of services.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use trieste_tests::process::ProcessId;
 
 use crate::scale::{Bar, Figure, Growth, Point};
+use crate::usage::{Usage, cpu_step};
 
 /// How exactly times are known, in seconds.
 const STEP_S: f64 = 0.02;
@@ -17,6 +17,9 @@ const CONVERGED: Bar = Bar::Below(1.0);
 const EXPORTED: Bar = Bar::Below(0.5);
 const READY: Bar = Bar::Below(0.1);
 const MANY: Bar = Bar::Below(5.0);
+
+/// That of agent and DNS server.
+pub(super) type Used = Usage<2>;
 
 /// One number of services.
 #[derive(Debug, Clone, Serialize)]
@@ -32,7 +35,7 @@ pub(super) struct Row {
     pub(super) again_s: f64,
     /// Seconds of rest.
     pub(super) rest_s: f64,
-    pub(super) rest: Usage,
+    pub(super) rest: Used,
     /// One more export of another cluster.
     pub(super) one_more: Change,
     /// One endpoint of another cluster.
@@ -48,7 +51,7 @@ pub(super) struct Row {
     /// Seconds until nothing was left of anything, after all was removed.
     pub(super) removed_s: f64,
     /// What is used then.
-    pub(super) after: Usage,
+    pub(super) after: Used,
 }
 
 /// A change that is made several times: medians.
@@ -75,39 +78,6 @@ impl Change {
     }
 }
 
-/// Processor and memory of agent and DNS server.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Usage {
-    #[serde(skip)]
-    at: Option<Instant>,
-    /// Percent of one core in that time; seconds used so far, before [`Usage::since`].
-    cpu: [f64; 2],
-    /// MiB of resident memory.
-    memory_mib: [f64; 2],
-}
-
-impl Usage {
-    /// Reads what both have used so far.
-    ///
-    /// # Errors
-    /// If one of them is gone.
-    pub(super) fn of(processes: [ProcessId; 2]) -> anyhow::Result<Self> {
-        let (mut cpu, mut memory_mib) = ([0.0; 2], [0.0; 2]);
-        for (number, process) in processes.into_iter().enumerate() {
-            cpu[number] = process.cpu_seconds()?;
-            memory_mib[number] = process.resident_bytes()? as f64 / f64::from(1 << 20);
-        }
-        Ok(Self { at: Some(Instant::now()), cpu, memory_mib })
-    }
-
-    /// Returns what was used from then to now, in percent of one core.
-    pub(super) fn since(&self, before: &Self) -> Self {
-        let between = |(now, then): (Instant, Instant)| now.duration_since(then).as_secs_f64();
-        let seconds = self.at.zip(before.at).map_or(f64::NAN, between);
-        Self { cpu: [0, 1].map(|number| (self.cpu[number] - before.cpu[number]) / seconds * 100.0), ..*self }
-    }
-}
-
 impl Row {
     /// Returns all figures with what they may be, under the names that results are compared by.
     pub(super) fn point(&self) -> Point {
@@ -116,7 +86,7 @@ impl Row {
         let total = |name, value| time(name, value, Growth::Total, None);
         let writes =
             |name, value| Figure { name, value, resolution: 0.5, growth: Growth::PerChange, bar: None };
-        let step = 100.0 / self.rest_s / rustix::param::clock_ticks_per_second() as f64;
+        let step = cpu_step(self.rest_s);
         let used =
             |name, value, resolution, bar| Figure { name, value, resolution, growth: Growth::Total, bar };
         let [agent, dns] = self.rest.memory_mib;

@@ -20,7 +20,7 @@ use trieste_tests::wait::eventually;
 
 use super::Options;
 use super::figures::{Bar, Figure, Growth, Point};
-use super::results::{STEP_S, Usage, figure};
+use super::results::{STEP_S, Used, figure};
 use super::store::{self, Broker, StoreKind};
 
 /// Namespace of services and exports.
@@ -62,7 +62,7 @@ pub(super) struct Row {
     /// The same for one more.
     one_more_s: f64,
     /// At rest.
-    rest: Usage,
+    rest: Used,
     /// Processor time of the gateway for each endpoint that changed, milliseconds; without endpoints nothing changes.
     one_endpoint_cpu_ms: f64,
     /// Memory of the gateway before there were exports, MiB.
@@ -172,7 +172,7 @@ impl<'a> Bed<'a> {
 
     /// Changes endpoints one by one; returns what each cost the gateway, milliseconds of processor time beyond what it uses at
     /// rest.
-    fn change_endpoints(&self, exports: u32, rest: &Usage) -> anyhow::Result<f64> {
+    fn change_endpoints(&self, exports: u32, rest: &Used) -> anyhow::Result<f64> {
         let (before, began) = (self.gateway_cpu_s()?, Instant::now());
         for change in 1..=CHANGES {
             self.put_slice(0, exports, change)?;
@@ -186,9 +186,9 @@ impl<'a> Bed<'a> {
         self.mesh.side("east").gateway(0)?.id().cpu_seconds()
     }
 
-    fn usage(&self) -> anyhow::Result<Usage> {
+    fn usage(&self) -> anyhow::Result<Used> {
         let east = self.mesh.side("east");
-        Usage::of(east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id())
+        Used::of([east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id()])
     }
 }
 

@@ -1,12 +1,11 @@
 //! What was found at each size of the set.
 
 use std::fmt;
-use std::time::Instant;
 
 use serde::Serialize;
-use trieste_tests::process::ProcessId;
 
 use super::figures::{Bar, Figure, Growth, Point};
+use crate::usage::{Usage, cpu_step};
 
 /// What each process may use at rest, percent of a core.
 const REST: Bar = Bar::Below(2.0);
@@ -37,7 +36,7 @@ pub(crate) struct Row {
     /// The same for one more network of it.
     pub(crate) one_changed_s: f64,
     /// At rest.
-    pub(crate) rest: Usage,
+    pub(crate) rest: Used,
     /// One TCP stream before there were others, Gbit/s.
     pub(crate) alone_gbit_s: f64,
     /// The same beside them.
@@ -60,43 +59,10 @@ pub(crate) struct Row {
     pub(crate) after_mib: f64,
 }
 
-/// Processor and memory of a gateway, of the route agent beside it, and of a worker's.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Usage {
-    #[serde(skip)]
-    at: Option<Instant>,
-    /// Percent of one core in that time; seconds used so far, before [`Usage::since`].
-    pub(super) cpu: [f64; 3],
-    /// MiB of resident memory.
-    memory_mib: [f64; 3],
-}
+/// That of a gateway, of the route agent beside it, and of a worker's.
+pub(crate) type Used = Usage<3>;
 
-impl Usage {
-    /// Reads what these processes have used so far.
-    ///
-    /// # Errors
-    /// If one of them is gone.
-    pub(crate) fn of(gateway: ProcessId, agent: ProcessId, worker: ProcessId) -> anyhow::Result<Self> {
-        let all = [gateway, agent, worker];
-        let (mut cpu, mut memory_mib) = ([0.0; 3], [0.0; 3]);
-        for (number, process) in all.into_iter().enumerate() {
-            cpu[number] = process.cpu_seconds()?;
-            memory_mib[number] = process.resident_bytes()? as f64 / f64::from(1 << 20);
-        }
-        Ok(Self { at: Some(Instant::now()), cpu, memory_mib })
-    }
-
-    /// Returns what was used from then to now, in percent of one core.
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        let between = |(now, then): (Instant, Instant)| now.duration_since(then).as_secs_f64();
-        let seconds = self.at.zip(before.at).map_or(f64::NAN, between);
-        let mut cpu = self.cpu;
-        for (now, then) in cpu.iter_mut().zip(before.cpu) {
-            *now = (*now - then) / seconds * 100.0;
-        }
-        Self { cpu, ..*self }
-    }
-
+impl Used {
     /// Returns the gateway's memory.
     pub(crate) fn mib(&self) -> f64 {
         self.memory_mib[0]
@@ -157,12 +123,6 @@ impl fmt::Display for Row {
         }
         write!(f, " silent for {:.0} ms as they leave", self.removal_longest_ms)
     }
-}
-
-/// Returns the percentage of a core that one of the kernel's clock ticks is, of a time so long.
-fn cpu_step(seconds: f64) -> f64 {
-    let tick_s = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-    tick_s / seconds * 100.0
 }
 
 /// Makes a figure with a bar.

@@ -162,6 +162,13 @@ pub enum StoreEvent {
 }
 
 impl StoreEvent {
+    /// Returns whether the store says that it has no objects of this kind for us: it does not know the kind, or we may not read
+    /// it.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Unavailable(StoreError::Forbidden { .. } | StoreError::NotFound(_)))
+    }
+
     /// Returns what this event says about the objects that are to be kept. One that is not kept, or not any more, is gone.
     #[must_use]
     pub fn retain(self, keep: impl Fn(&Object) -> bool) -> Self {

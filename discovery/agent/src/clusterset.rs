@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::Ipv4Net;
 use trieste_control::api::{Object, annotation};
 use trieste_control::globalnet::Pool;
+use trieste_control::sets;
 use trieste_control::sync::Networks;
 
 use crate::name::ServiceName;
@@ -123,12 +124,7 @@ impl ClustersetIps {
             former.iter().flat_map(|(_, ips)| ips.clone()).chain(ips.into_iter().flatten()).collect();
         let before: Vec<Option<String>> = concerned.iter().map(|ip| self.holder(*ip)).collect();
         for (since, ip) in former.iter().flat_map(|(since, ips)| ips.iter().map(move |ip| (since, ip))) {
-            if let Some(holders) = self.holders.get_mut(ip) {
-                holders.remove(&(*since, name.to_owned()));
-                if holders.is_empty() {
-                    self.holders.remove(ip);
-                }
-            }
+            sets::remove(&mut self.holders, ip, &(*since, name.to_owned()));
         }
         if let Some((since, ips)) = entry {
             for ip in &ips {

@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 
 use trieste_control::api::{Kind, Object, ObjectKey};
+use trieste_control::sets;
 use trieste_control::store::{StoreError, StoreEvent};
 use trieste_control::sync::Networks;
 
@@ -106,7 +107,8 @@ impl State {
         self.clusterset.problem(import, &self.networks)
     }
 
-    /// Gives a service an address for all clusters, if there is one: where the broker has lost it, that which it had. Returns whether that is news.
+    /// Gives a service an address for all clusters, if there is one: where the broker has lost it, that which it had. Returns
+    /// whether that is news.
     pub(crate) fn give_address(&mut self, name: &ServiceName) -> bool {
         let copy = self.rows.get(name).and_then(|row| row.import.as_ref());
         let former = copy.map(owned::clusterset_ips).unwrap_or_default().into_iter();
@@ -324,7 +326,7 @@ impl State {
         }
     }
 
-    /// Forgets an object that is not there any more, or is to be taken in as it is now.
+    /// Removes an object that is not there any more, or is to be taken in as it is now.
     fn take_out(&mut self, store: usize, key: &ObjectKey, touched: &mut BTreeSet<ServiceName>) {
         if store == BROKER {
             self.refused.remove(key);
@@ -334,12 +336,7 @@ impl State {
             let is_shared = self.is_shared(known);
             let slot = self.places.get(&(store, key.clone())).map(|(_, slot)| *slot);
             if slot == Some(Slot::Foreign) {
-                if let Some(slices) = self.foreign.get_mut(&origin) {
-                    slices.remove(&key.name);
-                    if slices.is_empty() {
-                        self.foreign.remove(&origin);
-                    }
-                }
+                sets::remove(&mut self.foreign, &origin, &key.name);
             } else if slot == Some(Slot::Aggregate) {
                 self.held.remove(&key.name);
                 self.shared_imports -= usize::from(is_shared);

@@ -64,7 +64,7 @@ pub async fn follow(store: &impl Store, origin: &Origin, known: &watch::Sender<C
             event = next(&mut imports) => {
                 errors.imports = error_of(&event);
                 // A cluster without the kind has no imports.
-                let event = if !index.has_imports() && is_absent(&event) { StoreEvent::Listed(Vec::new()) } else { event };
+                let event = if !index.has_imports() && event.is_absence() { StoreEvent::Listed(Vec::new()) } else { event };
                 log(index.handle_imports(event));
             }
             event = next(&mut exported) => {
@@ -73,7 +73,7 @@ pub async fn follow(store: &impl Store, origin: &Origin, known: &watch::Sender<C
             }
             event = next(&mut gateways) => {
                 errors.gateways = error_of(&event);
-                let is_absent = !index.has_gateways() && is_absent(&event);
+                let is_absent = !index.has_gateways() && event.is_absence();
                 index.handle_gateways((!is_absent).then_some(event), Instant::now());
             }
             event = next(&mut slices) => {
@@ -133,11 +133,6 @@ fn error_of(event: &StoreEvent) -> Option<String> {
         StoreEvent::Unavailable(error) => Some(error.to_string()),
         StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
     }
-}
-
-/// Returns whether an event says that there are no objects of its kind for us.
-fn is_absent(event: &StoreEvent) -> bool {
-    matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. } | StoreError::NotFound(_)))
 }
 
 fn log(unusable: Vec<(String, trieste_discovery_objects::read::Unusable)>) {

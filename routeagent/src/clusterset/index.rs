@@ -9,6 +9,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use trieste_control::api::{Kind, Object};
 use trieste_control::services::{Frontend, Protocol, ServiceIndex};
+use trieste_control::sets;
 use trieste_control::store::StoreEvent;
 use trieste_discovery_objects::index::{Index, Source};
 use trieste_discovery_objects::reach::Reach;
@@ -43,6 +44,8 @@ pub struct ClustersetIndex {
     claims: BTreeMap<IpAddr, BTreeSet<(i64, ServiceName)>>,
     /// The services that a cluster exports, by the slices that say so.
     exported: BTreeMap<Label, BTreeMap<ServiceName, BTreeSet<Box<str>>>>,
+    /// Those of them with an address that the own cluster exports.
+    exported_here: BTreeSet<ServiceName>,
     ips: VirtualIps,
     /// How often a pod is a target.
     pods: BTreeMap<IpAddr, usize>,
@@ -88,6 +91,7 @@ impl ClustersetIndex {
             imported: BTreeMap::new(),
             claims: BTreeMap::new(),
             exported: BTreeMap::new(),
+            exported_here: BTreeSet::new(),
             ips: VirtualIps::default(),
             pods: BTreeMap::new(),
             left_out: BTreeSet::new(),
@@ -108,8 +112,7 @@ impl ClustersetIndex {
 
     /// Returns whether the own cluster exports a service that has one: then its pods have to be known.
     pub fn needs_pods(&self) -> bool {
-        let exported = self.exported.get(&self.local);
-        exported.is_some_and(|exported| exported.keys().any(|name| self.services.contains_key(name)))
+        !self.exported_here.is_empty()
     }
 
     /// Returns whether all was read that is needed.
@@ -269,12 +272,7 @@ impl ClustersetIndex {
 
     fn remove_slice(&mut self, name: &ServiceName, cluster: &Label, slice: &str) {
         let Some(exported) = self.exported.get_mut(cluster) else { return };
-        if let Some(slices) = exported.get_mut(name) {
-            slices.remove(slice);
-            if slices.is_empty() {
-                exported.remove(name);
-            }
-        }
+        sets::remove(exported, name, &slice.into());
         if exported.is_empty() {
             self.exported.remove(cluster);
         }
@@ -289,7 +287,7 @@ impl ClustersetIndex {
         let old = self.services.get(name);
         let (old, since) = old.map(|service| (service.ips.clone(), service.created)).unwrap_or_default();
         for ip in &old {
-            self.unclaim(*ip, &(since, name.clone()));
+            sets::remove(&mut self.claims, ip, &(since, name.clone()));
         }
         let created = self.imported.get(name).map_or(i64::MAX, |imported| imported.created);
         for ip in &ips {
@@ -311,15 +309,6 @@ impl ClustersetIndex {
         service.ports = ports.cloned().collect();
     }
 
-    fn unclaim(&mut self, ip: IpAddr, claim: &(i64, ServiceName)) {
-        if let Some(claims) = self.claims.get_mut(&ip) {
-            claims.remove(claim);
-            if claims.is_empty() {
-                self.claims.remove(&ip);
-            }
-        }
-    }
-
     /// Decides anew where services lead.
     fn lead(&mut self, mut touched: BTreeSet<ServiceName>) {
         // One that gives up an address comes before one that takes it.
@@ -328,6 +317,7 @@ impl ClustersetIndex {
                 let led = std::mem::take(&mut service.led);
                 self.unlead(led);
             }
+            self.note_exported_here(name);
         }
         if self.ips.leads.len() < MAX_LEADS {
             touched.append(&mut self.left_out);
@@ -351,6 +341,15 @@ impl ClustersetIndex {
                 self.ips.leads.insert(frontend, Arc::new(pick));
                 service.led.push((frontend, pods));
             }
+        }
+    }
+
+    fn note_exported_here(&mut self, name: &ServiceName) {
+        let exported = self.exported.get(&self.local);
+        if self.services.contains_key(name) && exported.is_some_and(|exported| exported.contains_key(name)) {
+            self.exported_here.insert(name.clone());
+        } else {
+            self.exported_here.remove(name);
         }
     }
 

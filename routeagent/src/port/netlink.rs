@@ -4,7 +4,6 @@ mod between_nodes;
 mod conntrack;
 pub mod nexthops;
 mod parse;
-mod wire;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

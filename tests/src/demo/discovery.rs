@@ -3,7 +3,6 @@
 //! a cluster.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -13,6 +12,7 @@ use super::screen::Screen;
 use super::{Options, describe, end};
 use crate::cluster::{BROKER_NAMESPACE, Cluster, NAMESPACE, Settings};
 use crate::daemon::Daemon;
+use crate::globalnet::Objects;
 use crate::lab::Lab;
 use crate::programs;
 use crate::topology::{ClusterPlan, Plan, PodPlan, Topology};
@@ -116,12 +116,7 @@ impl Site {
         let cluster = Cluster::start(lab, plan, &settings)?;
         let broker = settings.broker.context("the demo has a broker")?;
         let store = format!("dir:{}", cluster.store().display());
-        put(
-            &cluster.store(),
-            ("_cluster", "namespaces"),
-            &json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "shop"}}),
-        )?;
+        Objects::of(&cluster).namespace("shop")?;
         let program = programs::path("trieste-discovery")?.to_string_lossy().into_owned();
         let start = |verb: &str, arguments: &[&str]| {
             let run = plan.gateway().namespace.run(&program).arg(verb);
@@ -166,35 +161,23 @@ fn server_of(plan: &ClusterPlan) -> IpAddr {
     plan.gateway().bridge[0].addr()
 }
 
-/// Writes an object as `kubectl apply` would.
-fn put(store: &Path, (namespace, plural): (&str, &str), object: &Value) -> anyhow::Result<()> {
-    let folder = store.join(namespace).join(plural);
-    std::fs::create_dir_all(&folder)?;
-    let name = object["metadata"]["name"].as_str().context("an object has a name")?;
-    let draft = folder.join(".draft");
-    std::fs::write(&draft, object.to_string())?;
-    Ok(std::fs::rename(draft, folder.join(format!("{name}.yaml")))?)
-}
-
 /// Has a cluster serve both services with its first pod, and export them.
 fn serve<'a>(plan: &'a Plan, site: &Site) -> anyhow::Result<Served<'a>> {
     let plan = plan.cluster(&site.cluster.plan().id);
     let responder = Responder::start(&plan.pod(0).namespace)?;
     let served = Served { plan, responder };
     let target = SocketAddr::new(served.pod()?, served.responder.port());
-    let store = site.cluster.store();
+    let objects = Objects::of(&site.cluster);
     let ports = json!([{"name": "http", "protocol": "TCP", "port": 80}]);
     for (name, address) in [("web", served.address(10)?), ("api", served.address(11)?)] {
         let metadata = json!({"name": name, "namespace": "shop"});
-        put(
-            &store,
-            ("shop", "services"),
+        objects.put(
+            "services",
             &json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
             "spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ports": ports}}),
         )?;
-        put(
-            &store,
-            ("shop", "endpointslices"),
+        objects.put(
+            "endpointslices",
             &json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": format!("{name}-1"), "namespace": "shop", "labels": {"kubernetes.io/service-name": name}},
             "addressType": "IPv4", "endpoints": [{"addresses": [target.ip()], "conditions": {"ready": true}}],
@@ -206,9 +189,8 @@ fn serve<'a>(plan: &'a Plan, site: &Site) -> anyhow::Result<Served<'a>> {
              ip daddr {address} tcp dport 80 dnat to {target}; }}; }}"
         ))?;
         let asked = if name == "api" { "true" } else { "false" };
-        put(
-            &store,
-            ("shop", "serviceexports"),
+        objects.put(
+            "serviceexports",
             &json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1",
             "kind": "ServiceExport", "metadata": {"name": name, "namespace": "shop",
             "creationTimestamp": "2026-01-01T00:00:00Z",

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 use trieste_control::api::{Kind, label};
-use trieste_control::store::{Store, StoreError, StoreEvent};
+use trieste_control::store::{Store, StoreEvent};
 use trieste_control::timer::sleep_until;
 use trieste_dns::{Change, HealthConfig, Label, Writer};
 
@@ -113,16 +113,11 @@ fn named(
     events.map(move |event| (topic.clone(), event)).boxed()
 }
 
-/// Returns whether an event says that there are no objects of its kind for us.
-fn is_absent(event: &StoreEvent) -> bool {
-    matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. } | StoreError::NotFound(_)))
-}
-
 impl<S: Store> Watcher<'_, S> {
     fn handle(&mut self, topic: &Topic, event: StoreEvent) {
         self.note(topic.kind(), &event);
         let changes = match topic {
-            Topic::Gateways if !self.reach.is_listed() && is_absent(&event) => {
+            Topic::Gateways if !self.reach.is_listed() && event.is_absence() => {
                 self.reach.handle_absent(Instant::now())
             }
             Topic::Gateways => self.reach.handle(event, Instant::now()),

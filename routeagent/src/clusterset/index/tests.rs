@@ -140,6 +140,26 @@ fn the_own_clusters_pods_come_first_while_there_are_some() {
 }
 
 #[test]
+fn the_own_pods_are_needed_as_long_as_a_service_has_both_an_address_and_an_own_export() {
+    let mut index = index();
+    let own = || exported("web", "west", "100.65.0.1", (80, true));
+    put_exported(&mut index, own());
+    assert!(!index.needs_pods(), "there is no import");
+    index.handle_imports(StoreEvent::Applied(web("243.0.0.7")));
+    assert!(index.needs_pods());
+    index.handle_imports(StoreEvent::Applied(web("243.1.0.7")));
+    assert!(!index.needs_pods(), "its address is not of the range");
+    index.handle_imports(StoreEvent::Listed(vec![web("243.0.0.7")]));
+    assert!(index.needs_pods());
+    index.handle_exported(StoreEvent::Deleted(own()));
+    assert!(!index.needs_pods());
+    index.handle_exported(StoreEvent::Listed(vec![own()]));
+    assert!(index.needs_pods());
+    index.handle_imports(StoreEvent::Listed(Vec::new()));
+    assert!(!index.needs_pods());
+}
+
+#[test]
 fn only_addresses_of_the_range_are_led_whatever_an_import_says() {
     let mut index = index();
     put_exported(&mut index, exported("web", "east", "100.66.0.1", (80, true)));

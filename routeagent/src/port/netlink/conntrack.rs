@@ -4,12 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::wire::{Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, Requests, split_attribute};
 use crate::port::PortError;
+use crate::port::wire::{
+    AF_INET, AF_INET6, Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, Requests, address, find,
+};
 
 // --- from the kernel's headers: nfnetlink.h, nfnetlink_conntrack.h ------------------------------------------------
 
@@ -28,8 +30,6 @@ const CTA_IP_V6_DST: u16 = 4;
 const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 const UDP: u8 = 17;
 /// Bytes of the netfilter header before the attributes.
 const FIXED_LEN: usize = 4;
@@ -92,28 +92,12 @@ fn tuple(bytes: &[u8]) -> Option<Tuple> {
     })
 }
 
-fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut rest = bytes;
-    while let Some((kind, value, next)) = split_attribute(rest) {
-        if kind == wanted {
-            return Some(value);
-        }
-        rest = next;
-    }
-    None
-}
-
-fn address(value: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::wire::attribute;
     use super::*;
+    use crate::port::wire::attribute;
 
     /// Encodes one direction as the kernel does.
     fn encoded(

@@ -8,13 +8,13 @@ use std::net::IpAddr;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::wire::{
-    Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, Requests, attribute,
-    split_attribute,
-};
 use crate::family::Family;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, Nexthop, NexthopChange, ObservedNexthop, is_our_id};
 use crate::port::PortError;
+use crate::port::wire::{
+    AF_INET, AF_INET6, Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, Requests,
+    address, attribute, split_attribute,
+};
 
 // --- from the kernel's headers: rtnetlink.h, nexthop.h ------------------------------------------------------------
 
@@ -36,8 +36,6 @@ const NHA_RES_GROUP_IDLE_TIMER: u16 = 2;
 const NHA_RES_GROUP_UNBALANCED_TIMER: u16 = 3;
 const GROUP_TYPE_MULTIPATH: u16 = 0;
 const GROUP_TYPE_RESILIENT: u16 = 1;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 const RTNH_F_ONLINK: u32 = 4;
 /// Bytes of what every next hop's message has before its attributes.
 const FIXED_LEN: usize = 8;
@@ -204,11 +202,6 @@ fn number(value: &[u8]) -> Option<u32> {
     value.try_into().ok().map(u32::from_ne_bytes)
 }
 
-fn address(value: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
-}
-
 /// Parses the members of a group; `None` unless all have the same weight.
 fn members(value: &[u8]) -> Option<BTreeSet<u32>> {
     let of_weight_one =
@@ -220,8 +213,8 @@ fn members(value: &[u8]) -> Option<BTreeSet<u32>> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::wire::split;
     use super::*;
+    use crate::port::wire::split;
 
     #[test]
     fn what_is_asked_for_is_read_back() {

@@ -3,13 +3,10 @@
 use crate::foreign::FIREWALLD;
 use crate::nft::{CLUSTERSET_TABLE, GUARD_TABLE, Hook, SERVICES_TABLE};
 use crate::port::notice::Notice;
+use crate::port::wire::{find, split};
 
-/// Bytes of a netlink message's header.
-const HEADER: usize = 16;
-/// Bytes of the netfilter header after it.
-const NETFILTER_HEADER: usize = 4;
-/// Bytes of an attribute's header.
-const ATTRIBUTE: usize = 4;
+/// Bytes of the netfilter header before the attributes.
+const FIXED_LEN: usize = 4;
 /// Kinds of messages (`NFT_MSG_*`), as far as they are distinguished here.
 const NEW_TABLE: u8 = 0;
 const DELETE_TABLE: u8 = 2;
@@ -29,30 +26,28 @@ const CHAIN_HOOK: u16 = 4;
 /// Returns the notification of a datagram's messages; `None` if none of them matters.
 pub(super) fn classify(datagram: &[u8]) -> Option<Notice> {
     let (mut rest, mut notice) = (datagram, None);
-    while let Some(length) = number(rest, 4).filter(|length| (HEADER..=rest.len()).contains(length)) {
-        let message = &rest[..length];
-        notice = match is_ours_gone(message) {
+    while let Some((kind, body, next)) = split(rest) {
+        // The upper byte names the subsystem, which is nftables.
+        let [_, kind] = kind.to_be_bytes();
+        let attributes = body.get(FIXED_LEN..).unwrap_or_default();
+        notice = match is_ours_gone(kind, attributes) {
             Some(true) => Some(Notice::FilterGone),
             // It was made again in the same transaction.
             Some(false) => Some(Notice::Changed),
-            None => notice.or_else(|| message_can_matter(message).then_some(Notice::Changed)),
+            None => notice.or_else(|| message_can_matter(kind, attributes).then_some(Notice::Changed)),
         };
-        rest = rest.get(aligned(length)..).unwrap_or_default();
+        rest = next;
     }
     notice
 }
 
 /// Returns whether our table went, or came; `None` if it did neither.
-fn is_ours_gone(message: &[u8]) -> Option<bool> {
-    let attributes = message.get(HEADER + NETFILTER_HEADER..)?;
-    let kind = message[4];
+fn is_ours_gone(kind: u8, attributes: &[u8]) -> Option<bool> {
     (matches!(kind, NEW_TABLE | DELETE_TABLE) && text(attributes, TABLE) == Some(GUARD_TABLE))
         .then_some(kind == DELETE_TABLE)
 }
 
-fn message_can_matter(message: &[u8]) -> bool {
-    let kind = message[4];
-    let attributes = message.get(HEADER + NETFILTER_HEADER..).unwrap_or_default();
+fn message_can_matter(kind: u8, attributes: &[u8]) -> bool {
     let table = text(attributes, TABLE);
     if table
         .is_some_and(|table| [GUARD_TABLE, SERVICES_TABLE, CLUSTERSET_TABLE, FIREWALLD.1].contains(&table))
@@ -79,38 +74,10 @@ fn text(attributes: &[u8], wanted: u16) -> Option<&str> {
     std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
 }
 
-fn find(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut rest = attributes;
-    while let Some(length) = number(rest, 2).filter(|length| (ATTRIBUTE..=rest.len()).contains(length)) {
-        // The upper two bits say how the value is made up.
-        if number(&rest[2..], 2).is_some_and(|kind| kind & 0x3fff == usize::from(wanted)) {
-            return Some(&rest[ATTRIBUTE..length]);
-        }
-        rest = rest.get(aligned(length)..).unwrap_or_default();
-    }
-    None
-}
-
-/// Reads a number of that many bytes in the machine's order.
-fn number(bytes: &[u8], length: usize) -> Option<usize> {
-    let bytes = bytes.get(..length)?;
-    let (mut long, mut short) = ([0; 4], [0; 2]);
-    if length == 4 {
-        long.copy_from_slice(bytes);
-        usize::try_from(u32::from_ne_bytes(long)).ok()
-    } else {
-        short.copy_from_slice(bytes);
-        Some(usize::from(u16::from_ne_bytes(short)))
-    }
-}
-
-fn aligned(length: usize) -> usize {
-    length.next_multiple_of(4)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::wire::{Message, attribute};
 
     #[test]
     fn our_table_and_every_table_that_comes_or_goes_matter() {
@@ -156,15 +123,9 @@ mod tests {
     fn message(kind: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = vec![1, 0, 0, 0];
         for (kind, value) in attributes {
-            body.extend(u16::try_from(ATTRIBUTE + value.len()).unwrap().to_ne_bytes());
-            body.extend(kind.to_ne_bytes());
-            body.extend(*value);
-            body.resize(body.len().next_multiple_of(4), 0);
+            attribute(&mut body, *kind, value);
         }
-        let mut message = u32::try_from(HEADER + body.len()).unwrap().to_ne_bytes().to_vec();
         // The subsystem (nftables) is the upper byte of the kind.
-        message.extend([kind, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        message.extend(body);
-        message
+        Message::new(10 << 8 | u16::from(kind), 0, &body).finish()
     }
 }

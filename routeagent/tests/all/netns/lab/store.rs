@@ -1,6 +1,6 @@
 //! The store of a lab, and the objects that tests put into it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -65,9 +65,7 @@ impl Lab {
             "spec": {"podCIDR": pod_networks[0], "podCIDRs": pod_networks},
             "status": {"addresses": [{"type": "InternalIP", "address": address}]},
         });
-        let directory = self.store().join("_cluster").join("nodes");
-        std::fs::create_dir_all(&directory).unwrap();
-        self.put_object(&object, &directory.join(format!("{name}.yaml")));
+        self.put_object("nodes", &object);
     }
 
     /// Says that a cluster knows of several gateways at once.
@@ -75,7 +73,7 @@ impl Lab {
         let path = self.object("endpoints", cluster);
         let mut object: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         object["spec"]["backend_config"]["trieste.paths"] = "1".into();
-        self.put_object(&object, &path);
+        self.put_object("endpoints", &object);
     }
 
     /// A gateway of cluster `a` among its siblings, with the key of its notices in base64 if it sends some.
@@ -91,11 +89,11 @@ impl Lab {
         if let Some(key) = key {
             settings["trieste.notice-key"] = key.into();
         }
-        let name = format!("trieste-{cable}");
         let object = json!({
             "apiVersion": "submariner.io/v1", "kind": "Endpoint",
             "metadata": {
-                "name": name, "namespace": format!("{NAMESPACE}-paths"), "labels": {"trieste.io/clusterID": "a"},
+                "name": format!("trieste-{cable}"), "namespace": format!("{NAMESPACE}-paths"),
+                "labels": {"trieste.io/clusterID": "a"},
             },
             "spec": {
                 "cluster_id": "a", "cable_name": cable, "hostname": hostname,
@@ -103,9 +101,7 @@ impl Lab {
                 "nat_enabled": false, "backend": "wireguard", "healthCheckIP": health, "backend_config": settings,
             },
         });
-        let directory = self.store().join(format!("{NAMESPACE}-paths")).join("endpoints");
-        std::fs::create_dir_all(&directory).unwrap();
-        self.put_object(&object, &directory.join(format!("{name}.yaml")));
+        self.put_object("endpoints", &object);
     }
 
     /// What upstream's agent says of a node.
@@ -115,9 +111,7 @@ impl Lab {
             "metadata": {"name": node, "namespace": NAMESPACE},
             "status": {"version": "release-0.23-0a1b2c3d", "statusFailure": "", "remoteEndpoints": []},
         });
-        let path = self.object("routeagents", node);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        self.put_object(&object, &path);
+        self.put_object("routeagents", &object);
     }
 
     fn put(&self, kind: &str, plural: &str, name: &str, spec: &Value) {
@@ -125,13 +119,19 @@ impl Lab {
             "apiVersion": "submariner.io/v1", "kind": kind, "spec": spec,
             "metadata": {"name": name, "namespace": NAMESPACE, "creationTimestamp": "2026-01-01T00:00:00Z"},
         });
-        self.put_object(&object, &self.object(plural, name));
+        self.put_object(plural, &object);
     }
 
-    fn put_object(&self, object: &Value, path: &Path) {
+    /// Any object, in the folder of its kind and of its namespace, if it has one.
+    pub(crate) fn put_object(&self, plural: &str, object: &Value) {
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("_cluster");
+        let directory = self.store().join(namespace).join(plural);
+        std::fs::create_dir_all(&directory).unwrap();
         let draft = self.directory.path().join("draft");
         std::fs::write(&draft, object.to_string()).unwrap();
-        std::fs::rename(draft, path).unwrap();
+        let name = metadata["name"].as_str().unwrap();
+        std::fs::rename(draft, directory.join(format!("{name}.yaml"))).unwrap();
     }
 
     pub(crate) fn delete_endpoint(&self, cluster: &str) {

@@ -3,10 +3,11 @@
 //! The socket waits: the kernel answers before a request returns.
 
 use std::io::{Error, ErrorKind};
+use std::net::IpAddr;
 
 use netlink_sys::{Socket, SocketAddr};
 
-// --- from the kernel's header netlink.h ---------------------------------------------------------------------------
+// --- from the kernel's headers: netlink.h, socket.h ---------------------------------------------------------------
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -15,6 +16,8 @@ pub(super) const NLM_F_ACK: u16 = 4;
 pub(super) const NLM_F_REPLACE: u16 = 0x100;
 pub(super) const NLM_F_DUMP: u16 = 0x300;
 pub(super) const NLM_F_CREATE: u16 = 0x400;
+pub(super) const AF_INET: u8 = 2;
+pub(super) const AF_INET6: u8 = 10;
 pub(super) const NLA_F_NESTED: u16 = 1 << 15;
 /// The bits of an attribute's type that say how its value is made up.
 const NLA_FLAGS: u16 = 0xc000;
@@ -103,6 +106,24 @@ pub(super) fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(value);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+/// Returns the value of the first attribute of a type.
+pub(super) fn find(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut rest = attributes;
+    while let Some((kind, value, next)) = split_attribute(rest) {
+        if kind == wanted {
+            return Some(value);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// Reads an attribute's value as an address.
+pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
 }
 
 /// Splits off a message: its type, its body, and what comes after.
