@@ -1,5 +1,6 @@
 //! Looking at the wire with tcpdump, an independent witness.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,7 +21,12 @@ pub const LEAVES_A_CLUSTER: &str = "not port 4800 and not port 4801";
 const SNAP_BYTES: &str = "4096";
 
 /// How long a program beside many others may need to read what was captured.
-const UNREAD: Duration = Duration::from_secs(10);
+const UNREAD: Duration = Duration::from_secs(60);
+
+/// How many frames that should not be there are shown, and how much of each: enough for its headers.
+const SHOWN: usize = 3;
+/// See [`SHOWN`].
+const SHOWN_BYTES: usize = 128;
 
 static NUMBER: AtomicUsize = AtomicUsize::new(1);
 
@@ -149,6 +155,32 @@ fn records(bytes: &[u8]) -> Option<Vec<(Vec<u8>, u32)>> {
     is_native.then_some(frames)
 }
 
+/// What the frames of a capture are. Written out, it shows those that should not be there.
+#[derive(Debug, Clone)]
+pub struct Kinds {
+    /// How many are the cable's.
+    pub cable: usize,
+    /// How many are neighbour discovery.
+    pub neighbours: usize,
+    /// The others, whole.
+    pub others: Vec<Vec<u8>>,
+}
+
+impl fmt::Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cable, neighbours, others } = self;
+        write!(
+            f,
+            "{cable} frames of the cable, {neighbours} of neighbour discovery, {} others",
+            others.len()
+        )?;
+        for frame in others.iter().take(SHOWN) {
+            write!(f, "\n{} bytes: {:02x?}", frame.len(), &frame[..frame.len().min(SHOWN_BYTES)])?;
+        }
+        Ok(())
+    }
+}
+
 /// What a frame on the underlay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
@@ -162,15 +194,22 @@ pub enum FrameKind {
 }
 
 impl Frames {
-    /// How many frames are WireGuard on this UDP port, how many are neighbour discovery, how many are anything else.
-    pub fn kinds(&self, port: u16) -> (usize, usize, usize) {
+    /// Tells which frames are WireGuard on this UDP port, neighbour discovery, or anything else.
+    pub fn kinds(&self, port: u16) -> Kinds {
         self.kinds_with(Cable::WireGuard, port)
     }
 
-    /// How many frames are this cable's, how many are neighbour discovery, how many are anything else.
-    pub fn kinds_with(&self, cable: Cable, port: u16) -> (usize, usize, usize) {
-        let count = |kind| self.frames.iter().filter(|frame| classify(frame, cable, port) == kind).count();
-        (count(FrameKind::Cable), count(FrameKind::Neighbour), count(FrameKind::Other))
+    /// Tells which frames are this cable's, neighbour discovery, or anything else.
+    pub fn kinds_with(&self, cable: Cable, port: u16) -> Kinds {
+        let mut kinds = Kinds { cable: 0, neighbours: 0, others: Vec::new() };
+        for frame in &self.frames {
+            match classify(frame, cable, port) {
+                FrameKind::Cable => kinds.cable += 1,
+                FrameKind::Neighbour => kinds.neighbours += 1,
+                FrameKind::Other => kinds.others.push(frame.clone()),
+            }
+        }
+        kinds
     }
 }
 

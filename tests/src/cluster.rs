@@ -1,10 +1,11 @@
 //! A cluster under test: its gateway and its route agent, as real processes on its gateway node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use ipnet::IpNet;
 use trieste_control::admin::{self, GatewayStatus};
 
 use crate::command::Run;
@@ -274,21 +275,28 @@ impl Cluster {
             cable.lane.last_handshake_age_s.is_some()
         })?;
         if self.route_agent.is_some() {
-            let families = remote_families(&status);
-            eventually("routes into the cables", timeout, || self.check_routes(&families))?;
+            eventually("routes into the cables", timeout, || self.check_routes(&status))?;
         }
         Ok(status)
     }
 
-    /// A cable may be up before the route agent has heard of its far end: gateways tell each other of themselves on a
-    /// way of their own.
-    fn check_routes(&self, families: &BTreeSet<&str>) -> anyhow::Result<()> {
-        for family in families {
-            let routes =
-                self.node().namespace.run("ip").args([*family, "route", "show", "table", "150"]).stdout()?;
+    /// Fails unless the node routes into the cables what is for the networks of every far end. A cable may be up before the
+    /// route agent has the Endpoint: until then packets for a network that the node does not know leave by its default route.
+    ///
+    /// # Errors
+    /// The first network that has no such route.
+    pub fn check_routes(&self, status: &GatewayStatus) -> anyhow::Result<()> {
+        let endpoints = status.connections.iter().map(|cable| &cable.connection.endpoint);
+        for net in endpoints.flat_map(|endpoint| &endpoint.subnets) {
+            let net: IpNet = net.parse().with_context(|| format!("{net} is no network"))?;
+            let family = if net.addr().is_ipv4() { "-4" } else { "-6" };
+            let address = net.hosts().next().unwrap_or_else(|| net.addr()).to_string();
+            let route = self.node().namespace.run("ip").args([family, "route", "get", &address]);
+            let route = route.output()?.stdout;
             anyhow::ensure!(
-                routes.contains("dev submariner"),
-                "table 150 has no route into the cables:\n{routes}"
+                route.contains("dev submariner"),
+                "{net} has no route into the cables: {}",
+                route.trim_end()
             );
         }
         Ok(())
@@ -325,13 +333,4 @@ impl Cluster {
     pub fn trieste(&self, words: &[&str]) -> anyhow::Result<Run> {
         self.own.trieste(words)
     }
-}
-
-/// In which families the far ends of the connections have networks, in `ip`'s words.
-fn remote_families(status: &GatewayStatus) -> BTreeSet<&'static str> {
-    let endpoints = status.connections.iter().map(|cable| &cable.connection.endpoint);
-    endpoints
-        .flat_map(|endpoint| &endpoint.subnets)
-        .map(|net| if net.contains(':') { "-6" } else { "-4" })
-        .collect()
 }

@@ -65,6 +65,12 @@ pub fn is_alone() -> bool {
     capacity(|name| std::env::var(name).ok()).is_ok_and(|count| count == 1)
 }
 
+/// What is added to a bound on time that is no more than a sign of how something came about: little when nobody else has a
+/// turn, and beside others what a test may have to wait for a processor.
+pub fn slack() -> Duration {
+    Duration::from_secs(if is_alone() { 3 } else { 30 })
+}
+
 /// Notes that a test did not run, and why.
 pub fn skip(name: &str, why: &str) {
     let line = format!("{name}: {why}\n");

@@ -8,7 +8,7 @@ use crate::netns::Namespace;
 use crate::topology::{Families, Plan, PodPlan, Topology};
 
 /// How long two gateways may take to find each other.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `east` and `west`. The fields are in the order in which they have to end.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use trieste_control::sync::{BrokerLink, Plan, SyncConfig, SyncHandle, Syncer, Vi
 const LOCAL_NS: &str = "submariner-operator";
 const BROKER_NS: &str = "submariner-k8s-broker";
 const GRACE: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clusters_find_each_other_through_a_broker_and_forget_who_leaves() {

@@ -22,7 +22,7 @@ pub const TOOLS_IMAGE: &str = "localhost/trieste-tools:lab";
 pub const RESPONDER_PORT: u16 = 7000;
 
 /// How long traffic of one step may take.
-const TRAFFIC: Duration = Duration::from_secs(10);
+const TRAFFIC: Duration = Duration::from_secs(30);
 
 /// A pod to make: a responder of the tools image.
 #[derive(Debug, Clone)]

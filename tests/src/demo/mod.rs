@@ -224,16 +224,16 @@ fn show_traffic(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> a
     })?;
     screen.step("meanwhile on the wire between the clusters (tcpdump on the WAN bridge)", || {
         let frames = wire.finish()?;
-        let (sealed, neighbour, other) = frames.kinds_with(cable, 4500);
+        let kinds = frames.kinds_with(cable, 4500);
         let leaked = frames.count_with(&MARKER[..16]);
         anyhow::ensure!(
-            other == 0 && (leaked == 0) == options.encrypts(),
-            "{other} frames are not {name}, {leaked} hold what the pods said"
+            kinds.others.is_empty() && (leaked == 0) == options.encrypts(),
+            "{leaked} frames hold what the pods said; {kinds}"
         );
         let said = String::from_utf8_lossy(MARKER);
         Ok(vec![
-            format!("{sealed} frames, {:.1} MB, every one {name}", frames.wire_bytes as f64 / 1e6),
-            format!("(and {neighbour} of ARP and neighbour discovery between the nodes)"),
+            format!("{} frames, {:.1} MB, every one {name}", kinds.cable, frames.wire_bytes as f64 / 1e6),
+            format!("(and {} of ARP and neighbour discovery between the nodes)", kinds.neighbours),
             if options.encrypts() {
                 format!("what the pods said (\"{said}\") is in none of them")
             } else {

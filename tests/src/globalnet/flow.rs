@@ -14,7 +14,7 @@ use crate::traffic::{self, Receipt};
 pub const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
 
 /// How long one exchange may take.
-const TRAFFIC: Duration = Duration::from_secs(10);
+const TRAFFIC: Duration = Duration::from_secs(30);
 
 /// Who asks.
 #[derive(Debug, Clone)]

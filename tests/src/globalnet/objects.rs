@@ -15,7 +15,7 @@ use crate::wait::eventually;
 pub const EGRESS: &str = "cluster-egress.submariner.io";
 
 /// How long globalnet may take to give an address.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// A cluster's directory.
 #[derive(Debug, Clone)]

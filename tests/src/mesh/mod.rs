@@ -35,7 +35,7 @@ use scenario::Target;
 pub use side::Side;
 
 /// How long the gateways may take to find one another.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Clusters with all their gateways. The fields are in the order in which they have to end.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ pub use connection::{Child, Connection, Encapsulation, Start};
 pub use sas::{ChildSa, IkeSa};
 
 /// How long it may take to answer on its socket.
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
 /// What it loads; the order is that of Debian's own list.
 const PLUGINS: &str = "random nonce openssl aes sha1 sha2 hmac kdf gcm chapoly curve25519 pem pkcs1 x509 pubkey \
                        constraints kernel-libipsec kernel-netlink socket-default vici updown";

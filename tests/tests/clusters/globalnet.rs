@@ -41,8 +41,8 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     go_through(&rows(&east, &west), &two.lab, &table);
     two.say("flows");
     let frames = wires.into_iter().map(|wire| wire.finish().unwrap().kinds_with(cables::on_the_wire(), 4500));
-    for (sealed, _, other) in frames {
-        assert!(sealed > 1000 && other == 0, "{sealed} frames of the cable, {other} others");
+    for kinds in frames {
+        assert!(kinds.cable > 1000 && kinds.others.is_empty(), "{kinds}");
     }
     outside::of_sites(&two, [&east, &west], &table);
     // Its probes of the cable's port are none of the cable's frames.

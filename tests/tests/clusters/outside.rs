@@ -28,7 +28,7 @@ const DEVICE: &str = "outside0";
 /// The longest until the first answer: routes and cables are there.
 const FIRST: Duration = Duration::from_secs(30);
 /// The longest that one exchange may take.
-const TRAFFIC: Duration = Duration::from_secs(10);
+const TRAFFIC: Duration = Duration::from_secs(30);
 
 /// The host, which asks and answers.
 struct Host {

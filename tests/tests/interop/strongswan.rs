@@ -17,7 +17,7 @@ use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
 const PORT: u16 = 4500;
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn strongswans_carry_pods_in_udp_and_renew_and_recover() {

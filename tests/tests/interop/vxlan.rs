@@ -24,7 +24,7 @@ use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
 const PORT: u16 = 4500;
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DRIVER: &str = "cable-driver: vxlan";
 
 /// East is ours, west the kernel's; north, if there is one, is ours as well.
@@ -80,8 +80,8 @@ fn three_clusters() -> Topology {
 }
 
 fn assert_only_vxlan(frames: &Frames) {
-    let (vxlan, _, other) = frames.kinds_with(Cable::Vxlan, PORT);
-    assert!(vxlan > 0 && other == 0, "{vxlan} frames of VXLAN, {other} others");
+    let kinds = frames.kinds_with(Cable::Vxlan, PORT);
+    assert!(kinds.cable > 0 && kinds.others.is_empty(), "{kinds}");
 }
 
 #[test]

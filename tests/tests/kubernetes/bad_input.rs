@@ -15,7 +15,7 @@ use trieste_tests::kubernetes::{Client, Fleet, Place, rbac};
 use trieste_tests::process::ProcessId;
 use trieste_tests::wait::eventually;
 
-const TIMEOUT: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const ENDPOINTS: &str = "/apis/submariner.io/v1/namespaces/submariner-k8s-broker/endpoints";
 

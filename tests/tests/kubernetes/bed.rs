@@ -13,7 +13,7 @@ use trieste_tests::wait::eventually;
 
 use crate::shared;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_server_keeps_its_objects_and_tokens_over_pauses_restarts_and_another_authority() {

@@ -13,7 +13,7 @@ use trieste_tests::kubernetes::{Entry, Fleet, GatewayPod, Journal, Place, object
 use trieste_tests::programs;
 use trieste_tests::wait::eventually;
 
-const TIMEOUT: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const EVERYWHERE: [Place<'_>; 3] = [Place::Cluster("east"), Place::Cluster("west"), Place::Broker];
 const KINDS: [&str; 5] = ["pods", "gateways", "leases", "clusters", "endpoints"];
 

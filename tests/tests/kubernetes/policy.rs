@@ -23,7 +23,7 @@ use crate::shared::{self, Lease};
 /// What recorded objects call the broker's namespace; each set has one of its own.
 const BROKER: &str = names::BROKER_NAMESPACE;
 /// Longer than anything takes that works at all.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 const CLUSTERS: &str = include_str!("../../../control/tests/golden/plain/broker-clusters.yaml");
 const ENDPOINTS: &str = include_str!("../../../control/tests/golden/plain/broker-endpoints.yaml");

@@ -25,7 +25,7 @@ use trieste_tests::topology::NodePlan;
 use trieste_tests::wait::eventually;
 
 /// Longer than anything takes that works at all.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 /// Long enough for a write that ought not to be made.
 const QUIET: Duration = Duration::from_secs(4);
 

@@ -23,7 +23,7 @@ const B_GATEWAYS: &str = include_str!("../../../control/tests/golden/plain/b-gat
 const A_ROUTE_AGENTS: &str = include_str!("../../../control/tests/golden/plain/a-routeagents.yaml");
 /// As long as the one of the recording, in which it was replaced afterwards, without regard to columns.
 const REGISTRY: &str = "quay.io";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A cluster whose API server holds what a recording tells.
 struct Cluster {

@@ -16,7 +16,7 @@ use trieste_tests::wait::eventually;
 
 const BROKER: &str = "10.77.0.1";
 const CLAIM: &str = "10.77.0.0/16";
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_broker_whose_network_a_member_claims_is_not_looked_for_in_its_cable() {

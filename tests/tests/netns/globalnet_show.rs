@@ -13,7 +13,7 @@ use trieste_tests::pages;
 use trieste_tests::wait::eventually;
 
 /// How soon numbers and sessions must be seen.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn asked(cluster: &Cluster, words: &[&str]) -> String {
     cluster.trieste(words).unwrap().output().unwrap().stdout

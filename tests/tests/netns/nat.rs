@@ -18,7 +18,7 @@ use trieste_tests::broker;
 use trieste_tests::capture::{Capture, Frames};
 use trieste_tests::cluster::{Cluster, NAMESPACE, Settings, psk_base64};
 use trieste_tests::flow::Flow;
-use trieste_tests::guard::root_test;
+use trieste_tests::guard::{root_test, slack};
 use trieste_tests::lab::Lab;
 use trieste_tests::nat::{Nat, Style, first_answer};
 use trieste_tests::peer::{KeyPair, Peer, PeerConfig};
@@ -26,9 +26,7 @@ use trieste_tests::topology::{Families, Plan, Topology};
 use trieste_tests::traffic::{self, Responder};
 use trieste_tests::wait::eventually;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-/// A busy machine's share in a time that is otherwise exact.
-const SLACK: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How one side is to see the other.
 #[derive(Debug, Clone, Copy)]
@@ -160,7 +158,7 @@ fn what_was_found_is_used_at_once_after_a_restart_and_cables_follow_a_nat_that_m
     let found = bed.sees(&bed.west, "east", view("remembered", EAST_NAT, true));
     let message = found.discovery.unwrap().message;
     assert!(message.contains("asking") || message.contains("no answer"), "{message}");
-    assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
+    assert!(took < Duration::from_secs(2) + slack(), "{took:?}");
     node.nft("delete table inet deaf").unwrap();
     bed.sees(&bed.west, "east", view("public", EAST_NAT, true));
 
@@ -171,7 +169,7 @@ fn what_was_found_is_used_at_once_after_a_restart_and_cables_follow_a_nat_that_m
     let gap = flow.finish().longest();
     eprintln!("the NAT has another address: {} ms without an answer", gap.as_millis());
     // A keepalive every ten seconds tells, if nothing else does.
-    assert!(gap < Duration::from_secs(10) + SLACK, "{gap:?}");
+    assert!(gap < Duration::from_secs(10) + slack(), "{gap:?}");
 }
 
 #[test]
@@ -200,7 +198,7 @@ fn a_private_answer_within_the_grace_replaces_the_public_one_and_without_a_port_
     broker::publish(&bed.broker(), &spec).unwrap();
     let found = bed.sees(&east, "north", view("fallback", "172.31.2.99", true));
     eprintln!("no discovery port: fallback shown after {} ms", start.elapsed().as_millis());
-    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    assert!(start.elapsed() < slack(), "{:?}", start.elapsed());
     assert!(found.discovery.unwrap().message.contains("publishes no NAT discovery port"));
 }
 
@@ -225,7 +223,8 @@ fn a_peer_that_never_answers_gets_its_cable_and_a_path_that_fails_is_left_for_th
     let found = bed.sees(&bed.east, "legacy", view("discovering", "172.31.3.1", true));
     eprintln!("a peer that never answers: provisional after {} ms", published.elapsed().as_millis());
     assert!(
-        published.elapsed() > Duration::from_secs(2) && published.elapsed() < Duration::from_secs(3) + SLACK
+        published.elapsed() > Duration::from_secs(2)
+            && published.elapsed() < Duration::from_secs(3) + slack()
     );
     assert!(found.discovery.unwrap().message.contains("using 172.31.3.1 through NAT"));
     bed.answers("east", "legacy");
@@ -247,12 +246,12 @@ fn a_peer_that_never_answers_gets_its_cable_and_a_path_that_fails_is_left_for_th
     bed.answers("east", "west");
     eprintln!("the private path is cut: healed by the public one after {} ms", cut.elapsed().as_millis());
     let seen = flow.finish();
-    assert!(seen.longest() < Duration::from_secs(40) + SLACK, "{seen:?}");
+    assert!(seen.longest() < Duration::from_secs(40) + slack(), "{seen:?}");
     bed.expect([view("public", WEST_NAT, true), view("public", EAST_NAT, true)]);
 
     let left = Duration::from_secs(60).saturating_sub(published.elapsed());
     let fallback = view("fallback", "172.31.3.1", true);
-    let found = eventually("the fallback", left + SLACK, || check(&bed.east, "legacy", fallback)).unwrap();
+    let found = eventually("the fallback", left + slack(), || check(&bed.east, "legacy", fallback)).unwrap();
     assert!(found.discovery.unwrap().message.contains("asking once a minute"));
     bed.answers("east", "legacy");
 }
@@ -398,7 +397,7 @@ fn connects(case: &str, east: Placed, west: Placed, views: [View; 2]) -> Cluster
         bed.started.elapsed().as_millis()
     );
     assert!(
-        bed.started.elapsed() < Duration::from_secs(5) + SLACK,
+        bed.started.elapsed() < Duration::from_secs(5) + slack(),
         "{case} took {:?}",
         bed.started.elapsed()
     );

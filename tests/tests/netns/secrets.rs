@@ -15,7 +15,7 @@ use trieste_tests::topology::Topology;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Exchange type of IKE_AUTH (RFC 7296 section 3.1), and the payload of the initiator's identity.
 const IKE_AUTH: &str = "35";
 const ID_INITIATOR: &str = "35";

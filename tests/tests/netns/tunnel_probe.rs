@@ -9,7 +9,7 @@ use trieste_control::api::{ConnectionStatus, GoDuration};
 use trieste_tests::broker::ForeignEndpoint;
 use trieste_tests::capture::Capture;
 use trieste_tests::cluster::{Cluster, Settings, psk_base64};
-use trieste_tests::guard::root_test;
+use trieste_tests::guard::{root_test, slack};
 use trieste_tests::lab::Lab;
 use trieste_tests::pair::{CONNECT_TIMEOUT, Pair};
 use trieste_tests::peer::{KeyPair, Peer, PeerConfig};
@@ -17,7 +17,7 @@ use trieste_tests::topology::{Families, Plan, Topology};
 use trieste_tests::traffic::{self, Ping};
 use trieste_tests::wait::eventually;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of upstream's VXLAN device on a node whose address is 172.31.2.1.
 const TUNNEL: &str = "241.31.2.1";
 /// An address of that kind, of nobody we know.
@@ -78,8 +78,8 @@ fn a_peers_probe_from_its_tunnel_address_is_answered_through_the_tunnel_and_noth
     .unwrap();
 
     let frames = wire.finish().unwrap();
-    let (wireguard, _, other) = frames.kinds(4500);
-    assert!(wireguard > 0 && other == 0, "{wireguard} frames of WireGuard, {other} others");
+    let kinds = frames.kinds(4500);
+    assert!(kinds.cable > 0 && kinds.others.is_empty(), "{kinds}");
     assert_eq!(frames.count("icmp").unwrap(), 0);
     assert!(east.status().unwrap().conservation.holds());
 }
@@ -132,7 +132,7 @@ fn our_probes_show_the_round_trip_and_their_silence_is_an_error_until_they_are_a
     let healed = becomes(ConnectionStatus::Connected);
     eprintln!("an answer heals after {} ms", start.elapsed().as_millis());
     assert_eq!(healed.connection.status_message, "");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(2) + slack(), "{:?}", start.elapsed());
 }
 
 /// East's gateway, and a foreign one in west whose interface has tunnel addresses.

@@ -18,7 +18,7 @@ use trieste_control::store::{
 };
 
 const NS: &str = "submariner-operator";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_is_a_store() {

@@ -17,7 +17,7 @@ use crate::lab::{Cluster, OPERATOR, endpoint, service, slice};
 
 const NXDOMAIN: u8 = 3;
 /// Longer than anything takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Queries that see every turn of a round robin of a few.
 const TURNS: usize = 8;
 

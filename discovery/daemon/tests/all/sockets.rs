@@ -13,7 +13,7 @@ use trieste_dns::{Answer, Change, Endpoint, Import, Label, QueryType, Records, S
 
 use crate::fixture::{WEB, addresses, query, settings};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `web` in cluster east.
 fn records() -> Records {

@@ -13,7 +13,7 @@ use trieste_io::{PacketIo, link};
 use trieste_packet::{Batch, Drops, Packet, Pool, PoolConfig};
 
 /// Longest that any test waits for something that should come at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 80;
 /// if it gets half its share, as with Globalnet, whose owners of ports have more or less of them.
 const MOST: usize = 600;
 const BYTES: usize = 300;
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who asks, and whose address the server may see.
 struct Caller<'a> {

@@ -17,7 +17,7 @@ use trieste_tests::wait::eventually;
 
 pub(crate) const PORT: u16 = 4500;
 /// How long anything may take that both sides do at once.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// What both sides take unless a test says otherwise.
 pub(crate) const IKE: &str = "aes256gcm16-prfsha256-x25519";
 /// The same for ESP.
@@ -180,7 +180,8 @@ impl Bed {
         eventually("our gateway to know its peer", TIMEOUT, || self.try_ipsec()).unwrap();
     }
 
-    /// Waits until both sides have this many child SAs, the same and no others.
+    /// Waits until both sides have this many child SAs, the same and no others, and our node routes into them: until its
+    /// route agent has the Endpoint, what our pods send leaves in clear.
     pub(crate) fn wait_up(&self, children: usize) -> IpsecStatus {
         eventually("the same child SAs on both sides", TIMEOUT, || {
             let theirs = self.theirs.wait_children(children, TIMEOUT)?;
@@ -194,6 +195,7 @@ impl Bed {
                 ipsec.is_up && sealing.len() == children && sealing.into_iter().all(known),
                 "{ipsec:#?}\n{theirs:#?}"
             );
+            self.ours.check_routes(&self.ours.status()?)?;
             Ok(ipsec)
         })
         .unwrap()

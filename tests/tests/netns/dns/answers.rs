@@ -8,7 +8,7 @@ use trieste_tests::wait::eventually;
 use super::{Bed, DB, OTHER, SERVER, SERVER_V6, WEB, gateway, import, slice};
 
 /// How soon answers have to follow an object of a directory.
-const FOLLOWED: Duration = Duration::from_secs(10);
+const FOLLOWED: Duration = Duration::from_secs(30);
 
 #[test]
 fn dig_and_kdig_are_answered_over_both_transports_and_families() {

@@ -29,7 +29,7 @@ const DB: &str = "db.shop.svc.clusterset.local";
 const SERVER: &str = "10.9.0.1";
 const OTHER: &str = "10.9.0.3";
 const SERVER_V6: &str = "fd09::1";
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 /// A server and a client.
 struct Bed {

@@ -18,7 +18,7 @@ use trieste_tests::translator::packets::{UDP, udp};
 const FENCE: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(242, 1, 255, 1);
 /// Longest that the kernel takes for a packet.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// In upstream's order: selected pods, then headless ones, then the cluster.
 const RULES: &str = "table ip oracle {
