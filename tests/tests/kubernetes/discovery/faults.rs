@@ -28,7 +28,7 @@ const AWAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(60)];
 const BROKER_AWAY: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
 /// How soon everything has to be caught up with after a short time. A server that is away is asked ever less, so that it takes
 /// half a minute more after a long one.
-const CAUGHT_UP: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(60)];
+const CAUGHT_UP: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(90)];
 /// Changes of a service's back ends, and the time between them.
 const FLAPS: u64 = 200;
 const FLAP: Duration = Duration::from_millis(20);
