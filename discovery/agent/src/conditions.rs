@@ -60,6 +60,17 @@ pub(crate) fn with_conditions(
     Some(export)
 }
 
+/// Returns whether an export is on its way to the broker, and has no condition yet that says whether it is there.
+pub(crate) fn is_on_its_way(export: &Object, facts: &Facts, progress: Progress<'_>) -> bool {
+    let list =
+        export.body.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let mut conditions = list.into_iter().flatten();
+    progress == Progress::Awaiting
+        && !facts.is_excluded
+        && matches!(facts.verdict, Some(Ok(_)))
+        && !conditions.any(|condition| condition.get("type") == Some(&Value::from("Ready")))
+}
+
 fn wanted_of(
     facts: &Facts,
     progress: Progress<'_>,

@@ -16,6 +16,7 @@ use crate::config::AgentConfig;
 use crate::holds::Holds;
 use crate::name::{BROKER, Key, LOCAL, ServiceName};
 use crate::plan::{self, View};
+use crate::publish_grace::PublishGrace;
 use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
 use crate::state::{State, is_unneeded};
@@ -52,6 +53,7 @@ pub struct AgentController {
     rate_limit: RateLimit,
     accepted: Accepted,
     holds: Holds,
+    publish_grace: PublishGrace,
     transitions: Transitions,
     taken: Taken,
     /// Services of which something is not written for that reason.
@@ -75,6 +77,7 @@ impl AgentController {
             rate_limit: RateLimit::default(),
             accepted: Accepted::default(),
             holds: Holds::default(),
+            publish_grace: PublishGrace::default(),
             transitions: Transitions::new(),
             taken: Taken::default(),
             held: BTreeSet::new(),
@@ -157,14 +160,19 @@ impl AgentController {
             self.emptied_since = None;
             self.changed.append(&mut self.kept);
         }
-        let (writes, is_keeping) = plan::local(&self.view(name), context.wall);
+        let plan::Local { mut writes, is_keeping, is_on_its_way } =
+            plan::local(&self.view(name), context.wall);
         if is_keeping {
             self.kept.insert(name.clone());
         } else {
             self.kept.remove(name);
         }
         let mut requeue_after = left.filter(|_| is_keeping);
-        let (mut writes, mut is_held) = (writes, false);
+        let mut is_held = false;
+        if let Some(left) = self.publish_grace.left(name, is_on_its_way, context.now) {
+            writes.retain(|write| write.key().kind != Kind::ServiceExport);
+            requeue_after = Some(requeue_after.map_or(left, |after| after.min(left)));
+        }
         writes.retain(|write| match self.holds.wait(&write.key(), context.now) {
             None => true,
             Some(wait) => {

@@ -38,6 +38,7 @@ mod name;
 mod owned;
 mod place;
 mod plan;
+mod publish_grace;
 mod rate_limit;
 mod row;
 mod service;

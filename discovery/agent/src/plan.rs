@@ -101,11 +101,21 @@ fn lacking(view: &View<'_>, facts: &Facts) -> Option<String> {
         .or_else(|| Some(format!("cluster {}, whose export is the oldest, has given none", oldest?)))
 }
 
-/// Returns what is to be written here, and whether a copy is kept for the time being.
-pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
+/// What is planned of a service here.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) writes: Vec<Write>,
+    /// Whether a copy is kept for the time being.
+    pub(crate) is_keeping: bool,
+    /// Whether the export is on its way to the broker, and nothing was said of it yet.
+    pub(crate) is_on_its_way: bool,
+}
+
+/// Returns what is to be written here.
+pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> Local {
     let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row, view.taken));
     let mut writes = Vec::new();
-    let mut is_keeping = false;
+    let (mut is_keeping, mut is_on_its_way) = (false, false);
     if view.has_read_broker || view.config.withdraws {
         is_keeping = copies(view, &mut writes);
     }
@@ -127,9 +137,10 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> (Vec<Write>, bool) {
             },
             None => Progress::Awaiting,
         };
+        is_on_its_way = conditions::is_on_its_way(export, &facts, progress);
         writes.extend(conditions::with_conditions(export, &facts, progress, wall).map(Write::UpdateStatus));
     }
-    (writes, is_keeping)
+    Local { writes, is_keeping, is_on_its_way }
 }
 
 /// Brings slices to what is wanted, by name: first those that are missing or differ, then those that are too many.

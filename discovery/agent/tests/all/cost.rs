@@ -139,4 +139,8 @@ async fn a_hundred_exports_at_once_are_imported_within_five_seconds_of_slow_stor
     // For each: the import, the slice, and the import's status, which is written apart.
     let writes = broker.writes().len();
     assert!(writes <= 330, "{writes} writes");
+    // The own import and the copy of the broker's, each with its status; the own slice; and the export's conditions, once: that it is
+    // on its way is not written where it soon is there.
+    let own = east.store.writes().len();
+    assert!(own <= 600, "{own} writes");
 }

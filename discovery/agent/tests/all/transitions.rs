@@ -32,13 +32,14 @@ async fn what_becomes_of_an_export_is_reported_once_and_not_after_a_restart() {
     assert_eq!(reported(&east), ["!NoService"]);
     east.service("web", "10.96.0.7");
     settle().await;
-    assert_eq!(reported(&east), ["!NoService", "Valid", "Pending", "Exported"]);
+    // That it was on its way is not worth a word where it is there at once.
+    assert_eq!(reported(&east), ["!NoService", "Valid", "Exported"]);
     let transitions = east.agent.as_ref().unwrap().status.borrow().transitions.clone();
     let export = east.store.find(Kind::ServiceExport, "shop", "web").unwrap();
-    assert_eq!((&transitions[3].export, &transitions[3].uid), (&export.key(), &export.metadata.uid));
-    assert_eq!(transitions[3].message, "Service was successfully exported to the broker");
+    assert_eq!((&transitions[2].export, &transitions[2].uid), (&export.key(), &export.metadata.uid));
+    assert_eq!(transitions[2].message, "Service was successfully exported to the broker");
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(reported(&east).len(), 4);
+    assert_eq!(reported(&east).len(), 3);
     east.run();
     settle().await;
     assert_eq!(reported(&east), [""; 0]);
@@ -79,7 +80,7 @@ async fn an_export_that_flaps_is_reported_a_few_times() {
     east.service("db", "10.96.0.8");
     east.export("db", 1_000);
     settle().await;
-    assert_eq!(reported(&east).len(), count + 2);
+    assert_eq!(reported(&east).len(), count + 1);
 }
 
 #[tokio::test(start_paused = true)]
