@@ -172,9 +172,8 @@ fn no_global_ip(evidence: &Evidence) -> Option<Finding> {
         }
     };
     Some(finding.remedy(format!(
-        "{which}: `echo '{{\"apiVersion\": \"multicluster.x-k8s.io/v1alpha1\", \"kind\": \"ServiceExport\", \"metadata\": \
-         {{\"name\": \"{export}\", \"namespace\": \"{namespace}\"}}}}' | kubectl{kubectl} apply -f -`. If that is done: \
-         `kubectl{kubectl} describe serviceexport,globalingressip -n {namespace}` says why there is no address"
+        "{which}: `trieste export service {export} -n {namespace}{kubectl}`. If that is done: `kubectl{kubectl} describe \
+         serviceexport,globalingressip -n {namespace}` says why there is no address"
     )))
 }
 
