@@ -33,6 +33,7 @@ pub mod clusters;
 pub mod command;
 pub mod daemon;
 pub mod demo;
+pub mod echo;
 pub mod fault;
 pub mod flow;
 pub mod fuzz;

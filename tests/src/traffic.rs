@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::daemon::Daemon;
+use crate::echo;
 use crate::flow::losses;
 use crate::guard;
 use crate::lab::Lab;
@@ -22,7 +23,10 @@ use crate::wait::eventually;
 const TICK: Duration = Duration::from_millis(100);
 
 /// How many pings of a size are to be answered.
-const SIZED: u32 = 5;
+const SIZED: u16 = 5;
+/// How long the first answer may take, which there may be none to, and the last.
+const FIRST_ECHO: Duration = Duration::from_secs(1);
+const LAST_ECHO: Duration = Duration::from_secs(5);
 
 /// What `ping` told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,36 +73,33 @@ fn ping_told(from: &Namespace, to: IpAddr, count: u32, words: &[&str]) -> anyhow
     Ok(format!("{}{}", output.stdout.trim(), output.stderr.trim()))
 }
 
-/// Pings with this many bytes of payload, five times; before that, until one is answered. The first of its size may be lost
-/// each way, as the answer to it is the path's MTU, of which nodes tell little at once.
+/// Sends five echo requests with this many bytes of payload, and waits for their answers; before that, until one is answered. The
+/// first of its size may be lost each way, as the answer to it is the path's MTU, of which nodes tell little at once.
 ///
 /// # Errors
 /// If an answer is missing; more than one, where other tests run beside this one.
 pub fn ping_sized(from: &Namespace, to: IpAddr, bytes: usize) -> anyhow::Result<Ping> {
-    let size = bytes.to_string();
     for _ in 0..5 {
-        if ping(from, to, 1, &["-s", &size]).is_ok_and(|ping| ping.received == 1) {
+        if echo::send(from, to, bytes, 1, FIRST_ECHO)?.answered.len() == 1 {
             break;
         }
     }
     let dropped = losses::backlog()?;
-    // One more is sent, since ping hardly waits for the last answer. (With a deadline it would, but an error ends it then.)
-    let told = ping_told(from, to, SIZED + 1, &["-i", "0.1", "-s", &size])?;
-    let ping = first_of(&told, SIZED).with_context(|| format!("ping {to}: {told}"))?;
-    // With several gateways each way there has an MTU to tell, and what it is the answer to is not lost.
-    let is_mtu = |line: &&str| line.contains("Frag needed") || line.contains("Packet too big");
-    let mtus = u32::try_from(told.lines().filter(is_mtu).count())?;
+    let echoes = echo::send(from, to, bytes, SIZED, LAST_ECHO)?;
+    let received = u16::try_from(echoes.answered.len())?;
     // That packets of this size arrive is a fact anywhere; that none is lost is judged where nothing else runs.
     let wanted = if guard::is_alone() { SIZED } else { SIZED - 1 };
+    // With several gateways each way there has an MTU to tell, and what it is the answer to is not lost.
     anyhow::ensure!(
-        ping.received > 0 && ping.received + mtus >= wanted,
-        "ping to {to} with {bytes} bytes: {} of the first {SIZED} answered:\n{told}\n{} packets of anybody were dropped \
+        received > 0 && usize::from(received) + echoes.too_long >= usize::from(wanted),
+        "ping to {to} with {bytes} bytes: {received} of {SIZED} answered: {echoes:?}\n{} packets of anybody were dropped \
          meanwhile as a processor's queue was full, and where ping ran: {:?}",
-        ping.received,
         losses::backlog()? - dropped,
         losses::of(from)?
     );
-    Ok(ping)
+    let all: Duration = echoes.round_trips.iter().sum();
+    let average_ms = Some(all.as_secs_f64() * 1e3 / f64::from(received));
+    Ok(Ping { sent: SIZED.into(), received: received.into(), average_ms })
 }
 
 /// What became of the first `count` requests, by what ping has printed of each answer.

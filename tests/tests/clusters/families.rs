@@ -1,5 +1,6 @@
 //! Clusters of one family, which are on the same networks; how clusters are kept and how they go.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
@@ -12,6 +13,7 @@ use trieste_tests::topology::Families;
 use trieste_tests::wait::eventually;
 
 use super::shared::{SOON, in_parallel, own};
+use crate::lookups::{self, while_cut_off};
 use crate::sides::SERVICE_PORT;
 
 const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
@@ -25,12 +27,15 @@ fn clusters_of_one_family_and_of_the_same_network_come_up_can_be_kept_and_leave_
     let shape = |name: &str, network, families| {
         ClusterShape::new(name, network).with_nodes(1).with_families(families)
     };
-    let (six, other) = (shape("six", 5, Families::V6), shape("other", 6, Families::V6));
-    let shapes = [six, other, shape("four", 5, Families::V4).with_mtu(1400)];
+    let [six, other, third] =
+        [("six", 5), ("other", 6), ("third", 7)].map(|(name, network)| shape(name, network, Families::V6));
+    let shapes = [six, other, third, shape("four", 5, Families::V4).with_mtu(1400)];
     let clock = Instant::now();
     let set = ClusterSet::bare(&lab, &shapes).unwrap();
 
-    for (cluster, net) in set.clusters.all().iter().zip(["fd00:50::/48", "fd00:60::/48", "10.50.0.0/16"]) {
+    for (cluster, net) in
+        set.clusters.all().iter().zip(["fd00:50::/48", "fd00:60::/48", "fd00:70::/48", "10.50.0.0/16"])
+    {
         assert_eq!(cluster.pod_nets(), [net.parse().unwrap()]);
         let node = cluster.node(1);
         let shapes = [PodShape::on(node, "one"), PodShape::on(node, "other")];
@@ -60,15 +65,16 @@ fn clusters_of_one_family_and_of_the_same_network_come_up_can_be_kept_and_leave_
     nothing_is_left(&id);
 }
 
-/// Joins the two clusters that have IPv6 alone, exports services of one, and asks and reaches them from the other.
+/// Joins the three clusters that have IPv6 alone, exports services of one, and asks and reaches them from another. Then two of them
+/// serve a name, and one is cut off.
 fn names_of_ipv6_alone(set: &ClusterSet) {
-    let [six, other] = &set.clusters.all()[..2] else { panic!("there are two") };
+    let [six, other, third] = &set.clusters.all()[..3] else { panic!("there are three") };
     if cables::driver() == "vxlan" {
         eprintln!("no names with IPv6 alone: VXLAN has no cables there");
         return;
     }
     set.deploy_broker_with_services().unwrap();
-    in_parallel(&[six, other], |cluster| {
+    in_parallel(&[six, other, third], |cluster| {
         cluster.label_gateway(cluster.node(1), true).unwrap();
         set.join(cluster).unwrap();
     });
@@ -94,6 +100,26 @@ fn names_of_ipv6_alone(set: &ClusterSet) {
         let seen = eventually(&format!("{name} to be reached"), SOON, || asker.reach(&name, port)).unwrap();
         assert_eq!(seen.ip(), asker.addresses[0], "{name}");
     }
+
+    let theirs = third.start_service("web", "other").unwrap();
+    set.export(third, "export", "web").unwrap();
+    let name = "web.default.svc.clusterset.local";
+    asker.wait_resolved(&format!("third.{name}"), &theirs, SOON).unwrap();
+    let both = [&service[..], &theirs].concat();
+    let gateway = (&set.clusters, third.node(1));
+    eprintln!("third: {}", while_cut_off((six, &asker, name), [&both, &service], gateway));
+    lookups::set_link(gateway.0, gateway.1, "up");
+    eventually("both clusters to have turns again", SOON, || {
+        let found: BTreeSet<IpAddr> = (0..4)
+            .map(|_| asker.resolve(name))
+            .collect::<Result<Vec<_>, _>>()?
+            .concat()
+            .into_iter()
+            .collect();
+        anyhow::ensure!(found.len() == both.len(), "{found:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// A lab that was left up; it goes, however the test ends.

@@ -7,13 +7,14 @@
 //! |---|---|
 //! | two of three nodes, dual-stack, kube-proxy on iptables and on nftables | `plain` |
 //! | two of three nodes with the same networks, IPv4, with Globalnet | `globalnet` |
-//! | three of one node: two with IPv6 alone, one with IPv4 | `families` |
+//! | four of one node: three with IPv6 alone, one with IPv4 | `families` |
 //! | the demo's own | `demo` |
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 mod demo;
 mod families;
 mod globalnet;
+mod lookups;
 mod named;
 mod outside;
 mod plain;

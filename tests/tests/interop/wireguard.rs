@@ -56,7 +56,7 @@ fn both_roles(peer: &str, underlay: Families, test: &str) {
         let lab = Lab::new().unwrap();
         let plan = lab.build(&Topology::two_clusters().with_underlay(underlay)).unwrap();
         let wire = Capture::start(&lab, &plan.wan, "br0", "").unwrap();
-        let (east, _peer) = connect(&lab, &plan, peer, initiator);
+        let (east, _peer, _deaf) = connect(&lab, &plan, peer, initiator);
 
         assert_pods_exchange_everything(&plan);
 
@@ -70,9 +70,9 @@ fn both_roles(peer: &str, underlay: Families, test: &str) {
     }
 }
 
-/// Starts both and lets only one of them initiate: the other side either does not know where we are, or never sees
-/// our initiations.
-fn connect(lab: &Lab, plan: &Plan, name: &str, initiator: Initiator) -> (Cluster, Peer) {
+/// Starts both and lets only one of them initiate: the other side either does not know where we are, or never sees our
+/// initiations, also those that it has not answered when the cable is up, for as long as the fault is kept.
+fn connect(lab: &Lab, plan: &Plan, name: &str, initiator: Initiator) -> (Cluster, Peer, Option<Fault>) {
     let (east, west) = (plan.cluster("east"), plan.cluster("west"));
     let keys = KeyPair::generate().unwrap();
     let settings = Settings::of(lab);
@@ -117,8 +117,7 @@ fn connect(lab: &Lab, plan: &Plan, name: &str, initiator: Initiator) -> (Cluster
     };
     foreign.publish(&settings.broker.expect("the lab has a broker")).unwrap();
     gateway.wait_handshakes(1, CONNECT_TIMEOUT).unwrap();
-    drop(deaf);
-    (gateway, peer)
+    (gateway, peer, deaf)
 }
 
 fn assert_pods_exchange_everything(plan: &Plan) {

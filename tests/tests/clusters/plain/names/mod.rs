@@ -1,7 +1,7 @@
 //! Names across real clusters, asked for in pods by the C library's resolver and by others, through the cluster's own CoreDNS.
 
+mod failover;
 mod hundred;
-mod lookups;
 mod speed;
 mod stateful;
 mod virtual_ip;
@@ -17,6 +17,7 @@ use trieste_tests::wait::eventually;
 
 use super::dataplane::connect;
 use super::on_each;
+use crate::lookups;
 use crate::shared::{PLAIN, SOON, Two, lease};
 
 const NAME: &str = "web.default.svc.clusterset.local";
@@ -73,7 +74,7 @@ fn names_are_answered_in_both_clusters_and_follow_what_can_be_reached() {
     local_first(two, &asker, &virtual_ips);
     virtual_ip::leads(two, &asker);
     cut_off(two, &asker, &virtual_ips);
-    lookups::follow(two, &asker, &virtual_ips);
+    failover::follows(two, &asker, &virtual_ips);
     agent_dies(two, &asker, &virtual_ips);
     drop(server);
     left_out(two, &corefiles);
@@ -150,9 +151,7 @@ fn cut_off(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
 
 /// Takes the link of west's gateway away, or gives it back.
 fn set_link(two: &Two, state: &str) {
-    let port = two.west().node(2).port();
-    let run = two.set.clusters.fabric().run("ip").args(["link", "set", port.as_str(), state]);
-    run.output().unwrap().success().unwrap();
+    lookups::set_link(&two.set.clusters, two.west().node(2), state);
 }
 
 /// Names are answered while nobody writes anything, and a new agent goes on.

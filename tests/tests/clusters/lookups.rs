@@ -1,4 +1,4 @@
-//! Connections by new lookups, one after the other, while the cluster that they lead to is cut off.
+//! Connections by new lookups, one after the other, while a cluster that they lead to is cut off.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -8,81 +8,72 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use trieste_discovery::ask::message::Question;
-use trieste_tests::clusters::{Cluster, Pod, PodShape};
+use trieste_tests::clusters::{Cluster, Clusters, Node, Pod};
 use trieste_tests::guard;
 use trieste_tests::netns::Namespace;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
-use super::{NAME, set_link};
-use crate::shared::{SOON, Two};
+use crate::shared::SOON;
+use crate::sides::SERVICE_PORT;
 
 /// How long after a cluster is cut off a connection by a new lookup may still fail.
 const FOLLOWED: Duration = Duration::from_millis(1500);
 /// How long nobody may fail from then on.
 const WATCHED: Duration = Duration::from_secs(3);
+/// So many connections in a row that lead to none but clusters that are left are enough to say that the other one is out.
+const IN_A_ROW: usize = 6;
 /// Between two lookups.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest that a client waits for an answer, and for a connection.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// East serves the name as well, and comes second: while west is cut off, all new connections are east's.
-pub(super) fn follow(two: &Two, asker: &Pod, virtual_ips: &[IpAddr]) {
-    let (east, west) = (two.east(), two.west());
-    let pod = east.start_pod(PodShape::on(east.node(1), "server")).unwrap();
-    let own = east.start_service("web", "server").unwrap();
-    // The oldest export's routing counts.
-    annotate(west, "trieste.io/routing=failover=west,east");
-    two.set.export(east, "export", "web").unwrap();
-    asker.wait_resolved(&format!("east.{NAME}"), &own, SOON).unwrap();
-    asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
-
-    let client = Client::new(east, asker).unwrap();
-    let client = Connecting::start(client);
+/// Connects from a pod to a name all the time, and after a second takes the link of a gateway's node away. Before, all lead to one
+/// of the first addresses; 1.5 s later, or beside other tests once a few have, to one of the others, and none fails. Returns how
+/// many have, meanwhile.
+pub(crate) fn while_cut_off(
+    (from, pod, name): (&Cluster, &Pod, &str),
+    [before, after]: [&[IpAddr]; 2],
+    (clusters, gateway): (&Clusters, &Node),
+) -> String {
+    let connecting = Connecting::start(Client::new(from, pod, name).unwrap());
     std::thread::sleep(Duration::from_secs(1));
-    set_link(two, "down");
+    set_link(clusters, gateway, "down");
     let cut = Instant::now();
-    // Beside other tests it may take longer; that nobody fails from then on is a fact anywhere.
-    let mut another = Client::new(east, asker).unwrap();
-    eventually("connections to the own cluster", SOON, || {
-        let to = another.connect()?;
-        ensure!(own.contains(&to), "it is {to}");
+    let mut another = Client::new(from, pod, name).unwrap();
+    eventually("connections to where it is still served", SOON, || {
+        for _ in 0..IN_A_ROW {
+            let to = another.connect()?;
+            ensure!(after.contains(&to), "it is {to}");
+        }
         Ok(())
     })
     .unwrap();
     let since = cut.elapsed();
     std::thread::sleep(FOLLOWED.saturating_sub(since) + WATCHED);
-    let attempts = client.stop();
-    let (before, after): (Vec<_>, Vec<_>) = attempts.into_iter().partition(|(begun, _)| *begun < cut);
-    assert!(before.len() > 5, "{} connections before", before.len());
+    let attempts = connecting.stop();
+    let (earlier, later): (Vec<_>, Vec<_>) = attempts.into_iter().partition(|(begun, _)| *begun < cut);
+    assert!(earlier.len() > 5, "{} connections before", earlier.len());
     // The last may have been under way.
-    for (_, outcome) in &before[..before.len() - 1] {
-        assert!(virtual_ips.contains(outcome.as_ref().unwrap()), "{outcome:?}");
+    for (_, outcome) in &earlier[..earlier.len() - 1] {
+        assert!(before.contains(outcome.as_ref().unwrap()), "{outcome:?}");
     }
-    let failed = after.iter().filter(|(_, outcome)| outcome.is_err());
-    let last = failed.clone().map(|(begun, _)| begun.duration_since(cut)).max().unwrap_or_default();
+    let is_well = |outcome: &anyhow::Result<IpAddr>| outcome.as_ref().is_ok_and(|to| after.contains(to));
+    let failed: Vec<_> = later.iter().filter(|(_, outcome)| !is_well(outcome)).collect();
+    let last = failed.iter().map(|(begun, _)| begun.duration_since(cut)).max().unwrap_or_default();
     let longest = if guard::is_alone() { FOLLOWED } else { since + FOLLOWED };
-    assert!(last < longest, "one failed that began {last:?} after: {:?}", after.last());
-    two.say(&format!(
-        "{} connections by new lookups while west was cut off: {} failed, the last {last:.1?} after",
-        after.len(),
-        failed.count()
-    ));
-
-    set_link(two, "up");
-    asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
-    annotate(west, "trieste.io/routing-");
-    two.set.export(east, "unexport", "web").unwrap();
-    east.kubectl(&["delete", "pod", "server", "--grace-period=1"]).unwrap().success().unwrap();
-    east.kubectl(&["delete", "service", "web"]).unwrap().success().unwrap();
-    drop(pod);
-    asker.wait_resolved(NAME, virtual_ips, SOON).unwrap();
-    two.say("and back");
+    assert!(last < longest, "one failed that began {last:?} after: {:?}", failed.last());
+    let (all, failed) = (later.len(), failed.len());
+    format!(
+        "{all} connections by new lookups while it was cut off: {failed} failed, the last {last:.1?} after"
+    )
 }
 
-fn annotate(cluster: &Cluster, annotation: &str) {
-    let words = ["annotate", "serviceexport", "web", "-n", "default", annotation];
-    cluster.kubectl(&words).unwrap().success().unwrap();
+/// Takes the link of a node away, or gives it back.
+pub(crate) fn set_link(clusters: &Clusters, node: &Node, state: &str) {
+    let port = node.port();
+    let run = clusters.fabric().run("ip").args(["link", "set", port.as_str(), state]);
+    run.output().unwrap().success().unwrap();
 }
 
 /// When a connection began, and where it led.
@@ -131,8 +122,9 @@ struct Client {
 }
 
 impl Client {
-    fn new(cluster: &Cluster, pod: &Pod) -> anyhow::Result<Self> {
+    fn new(cluster: &Cluster, pod: &Pod, name: &str) -> anyhow::Result<Self> {
         let server = SocketAddr::new(cluster.name_server(), 53);
+        let question = Question::new(name, if server.is_ipv4() { "A" } else { "AAAA" })?;
         let socket = pod.netns().enter(|| {
             let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             let socket = UdpSocket::bind(any)?;
@@ -140,7 +132,7 @@ impl Client {
             socket.set_read_timeout(Some(TIMEOUT))?;
             Ok(socket)
         })?;
-        Ok(Self { netns: pod.netns().clone(), socket, question: Question::new(NAME, "A")?, id: 0 })
+        Ok(Self { netns: pod.netns().clone(), socket, question, id: 0 })
     }
 
     /// Returns the address that the name led to.
@@ -156,7 +148,7 @@ impl Client {
             }
         };
         let ip = reply.addresses().next().with_context(|| format!("no address: {reply:?}"))?;
-        traffic::send_tcp(&self.netns, SocketAddr::new(ip, 80), b"?", TIMEOUT)?;
+        traffic::send_tcp(&self.netns, SocketAddr::new(ip, SERVICE_PORT), b"?", TIMEOUT)?;
         Ok(ip)
     }
 }
