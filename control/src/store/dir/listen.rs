@@ -276,6 +276,9 @@ mod tests {
 
     const MASK: WatchMask = WatchMask::CREATE.union(WatchMask::DELETE_SELF).union(WatchMask::MOVE_SELF);
 
+    /// Has tests take turns: the process has one queue, and one of them plays that it ran over, which all hear.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
     async fn is_told(listener: &Listener) -> bool {
         timeout(Duration::from_secs(20), listener.changed()).await.is_ok()
     }
@@ -288,6 +291,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_that_a_process_watches_takes_one_instance_and_each_hears_of_its_own() {
+        let _turn = TURN.lock().await;
         let root = tempfile::tempdir().unwrap();
         let listeners: Vec<Listener> = (0..200).map(|_| Listener::new().unwrap()).collect();
         for (number, listener) in listeners.iter().enumerate() {
@@ -305,6 +309,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_goes_leaves_the_others_their_watches_and_a_directory_that_goes_is_lost() {
+        let _turn = TURN.lock().await;
         let root = tempfile::tempdir().unwrap();
         let [one, other] = [(); 2].map(|()| Listener::new().unwrap());
         assert!(one.watch(root.path(), MASK).unwrap() && other.watch(root.path(), MASK).unwrap());
@@ -319,6 +324,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_queue_that_ran_over_tells_everybody_to_look() {
+        let _turn = TURN.lock().await;
         let root = tempfile::tempdir().unwrap();
         let listener = Listener::new().unwrap();
         assert!(listener.watch(root.path(), MASK).unwrap());
@@ -332,6 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_of_files_are_collected_and_too_many_of_them_are_everything() {
+        let _turn = TURN.lock().await;
         let root = tempfile::tempdir().unwrap();
         let files = MASK.union(WatchMask::MOVED_TO).union(WatchMask::DELETE);
         let [waiting, listener] = [Listener::new().unwrap(), Listener::collecting().unwrap()];

@@ -66,7 +66,7 @@ pub(crate) fn knows_global_ips(two: &Two, east: &Site, west: &Site, table: &Tabl
         let verdict = &told["verdict"];
         ensure!(verdict["cause"] == "NoGlobalIp", "{told:#}");
         let remedy = verdict["remedy"].as_str().unwrap_or_default();
-        ensure!(remedy.contains("ServiceExport") && !remedy.contains("--clustercidr"), "{remedy}");
+        ensure!(remedy.contains("trieste export service") && !remedy.contains("--clustercidr"), "{remedy}");
         Ok("NoGlobalIp".to_owned())
     });
 }
