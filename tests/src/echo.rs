@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use trieste_packet::checksum::Sum;
 
 use crate::interrupt;
 use crate::netns::Namespace;
@@ -101,20 +102,10 @@ fn request(to: IpAddr, identifier: u16, number: u16, payload: &[u8]) -> Vec<u8> 
     let header = [&[kind, 0, 0, 0][..], &identifier.to_be_bytes(), &number.to_be_bytes()].concat();
     let mut message = [&header[..], payload].concat();
     if to.is_ipv4() {
-        let sum = checksum(&message);
+        let sum = Sum::ZERO.bytes(&message).checksum();
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     message
-}
-
-/// The Internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !u16::try_from(sum).unwrap_or_default()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -151,7 +142,7 @@ mod tests {
         let (v4, v6): (IpAddr, IpAddr) = ("10.2.0.5".parse().unwrap(), "fd00:2::5".parse().unwrap());
         let ip = [&[0x45; 1][..], &[0; 15], &[10, 2, 0, 5]].concat();
         let mut answer = request(v4, 7, 3, b"abc");
-        assert_eq!(checksum(&answer), 0);
+        assert_eq!(Sum::ZERO.bytes(&answer).checksum(), 0);
         let received = |message: &[u8]| [&ip[..], message].concat();
         assert_eq!(read(v4, 7, b"abc", &received(&answer)), None, "a request");
         answer[0] = 0;

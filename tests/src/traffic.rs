@@ -295,7 +295,11 @@ pub fn send_udp(
     Receipt::parse(&String::from_utf8_lossy(&answer[..count]), socket.local_addr()?)
 }
 
-fn connected_udp(from: &Namespace, to: SocketAddr) -> anyhow::Result<UdpSocket> {
+/// Opens a UDP socket in a namespace, which sends to this address alone, and hears nobody else.
+///
+/// # Errors
+/// If there is none, or no route.
+pub fn connected_udp(from: &Namespace, to: SocketAddr) -> anyhow::Result<UdpSocket> {
     from.enter(|| {
         let any: SocketAddr = if to.is_ipv4() { "0.0.0.0:0".parse()? } else { "[::]:0".parse()? };
         let socket = UdpSocket::bind(any)?;

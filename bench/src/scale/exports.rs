@@ -187,8 +187,7 @@ impl<'a> Bed<'a> {
     }
 
     fn usage(&self) -> anyhow::Result<Used> {
-        let east = self.mesh.side("east");
-        Used::of([east.gateway(0)?.id(), east.agent(0)?.id(), east.agent(1)?.id()])
+        Used::of_side(self.mesh.side("east"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use trieste_tests::mesh::Side;
 
 use super::figures::{Bar, Figure, Growth, Point};
 use crate::usage::{Usage, cpu_step};
@@ -63,6 +64,14 @@ pub(crate) struct Row {
 pub(crate) type Used = Usage<3>;
 
 impl Used {
+    /// Reads what those of a side have used so far.
+    ///
+    /// # Errors
+    /// If one of them is gone.
+    pub(crate) fn of_side(side: &Side) -> anyhow::Result<Self> {
+        Self::of([side.gateway(0)?.id(), side.agent(0)?.id(), side.agent(1)?.id()])
+    }
+
     /// Returns the gateway's memory.
     pub(crate) fn mib(&self) -> f64 {
         self.memory_mib[0]

@@ -35,24 +35,20 @@ pub(crate) fn with_conditions(
     progress: Progress<'_>,
     wall: Timestamp,
 ) -> Option<Object> {
-    let status = export.body.get("status").and_then(Value::as_object);
-    let list = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let existing: Vec<Value> = list.cloned().unwrap_or_default();
-    let find =
-        |kind: &str| existing.iter().find(|condition| condition.get("type") == Some(&Value::from(kind)));
-    let is_true = |kind: &str| {
-        find(kind).is_some_and(|condition| condition.get("status") == Some(&Value::from("True")))
-    };
-    let mut wanted = existing.clone();
+    let existing = listed(export);
+    let ready = find(existing, "Ready");
+    let is_ready = ready.is_some_and(|condition| condition.get("status") == Some(&Value::from("True")));
+    let mut wanted = existing.to_vec();
     // Former releases called it so.
     wanted.retain(|condition| condition.get("type") != Some(&Value::from("Synced")));
-    let (valid, ready) = wanted_of(facts, progress, (find("Ready").is_some(), is_true("Ready")));
+    let (valid, ready) = wanted_of(facts, progress, (ready.is_some(), is_ready));
     set(&mut wanted, "Valid", Some(valid), wall);
     set(&mut wanted, "Ready", ready, wall);
-    set(&mut wanted, "Conflict", conflict(&facts.conflicts, find("Conflict").is_some()), wall);
+    set(&mut wanted, "Conflict", conflict(&facts.conflicts, find(existing, "Conflict").is_some()), wall);
     if wanted == existing {
         return None;
     }
+    let status = export.body.get("status").and_then(Value::as_object);
     let mut status = status.cloned().unwrap_or_default();
     status.insert("conditions".to_owned(), Value::from(wanted));
     let mut export = export.clone();
@@ -60,15 +56,23 @@ pub(crate) fn with_conditions(
     Some(export)
 }
 
+/// Returns the conditions that an export has.
+pub(crate) fn listed(export: &Object) -> &[Value] {
+    let status = export.body.get("status");
+    let list = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+    conditions.iter().find(|condition| condition.get("type") == Some(&Value::from(kind)))
+}
+
 /// Returns whether an export is on its way to the broker, and has no condition yet that says whether it is there.
 pub(crate) fn is_on_its_way(export: &Object, facts: &Facts, progress: Progress<'_>) -> bool {
-    let list =
-        export.body.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let mut conditions = list.into_iter().flatten();
     progress == Progress::Awaiting
         && !facts.is_excluded
         && matches!(facts.verdict, Some(Ok(_)))
-        && !conditions.any(|condition| condition.get("type") == Some(&Value::from("Ready")))
+        && find(listed(export), "Ready").is_none()
 }
 
 fn wanted_of(

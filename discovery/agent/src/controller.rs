@@ -171,13 +171,13 @@ impl AgentController {
         let mut is_held = false;
         if let Some(left) = self.publish_grace.left(name, is_on_its_way, context.now) {
             writes.retain(|write| write.key().kind != Kind::ServiceExport);
-            requeue_after = Some(requeue_after.map_or(left, |after| after.min(left)));
+            requeue_after = sooner(requeue_after, left);
         }
         writes.retain(|write| match self.holds.wait(&write.key(), context.now) {
             None => true,
             Some(wait) => {
                 is_held = true;
-                requeue_after = Some(requeue_after.map_or(wait, |after| after.min(wait)));
+                requeue_after = sooner(requeue_after, wait);
                 false
             }
         });
@@ -336,4 +336,9 @@ impl Controller for AgentController {
             transitions: self.transitions.latest(),
         }
     }
+}
+
+/// Returns the shorter of two waits, the first of which there may be none.
+fn sooner(known: Option<Duration>, wait: Duration) -> Option<Duration> {
+    Some(known.map_or(wait, |known| known.min(wait)))
 }

@@ -101,11 +101,9 @@ fn between(before: &Object, after: &Object) -> Vec<Transition> {
 
 /// Returns the conditions that are ours.
 fn conditions(export: &Object) -> Vec<&Value> {
-    let list =
-        export.body.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
     let is_ours = |condition: &&Value| {
         let kind = condition.get("type").and_then(Value::as_str);
         kind.is_some_and(|kind| ["Valid", "Ready", "Conflict"].contains(&kind))
     };
-    list.into_iter().flatten().filter(is_ours).collect()
+    crate::conditions::listed(export).iter().filter(is_ours).collect()
 }

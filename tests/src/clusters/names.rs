@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{Cluster, ClusterSet, Pod};
 use crate::command::Run;
 use crate::netns::Namespace;
+use crate::traffic;
 use crate::wait::eventually;
 
 /// How long a CoreDNS may take to read what has become of its ConfigMap: the kubelet's minute, and its own 45 s.
@@ -134,13 +135,8 @@ impl Asker {
     /// # Errors
     /// If there is no socket.
     pub fn of_server(pod: &Pod, server: SocketAddr) -> anyhow::Result<Self> {
-        let socket = pod.netns().enter(|| {
-            let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_read_timeout(Some(ANSWER))?;
-            Ok(socket)
-        })?;
+        let socket = traffic::connected_udp(pod.netns(), server)?;
+        socket.set_read_timeout(Some(ANSWER))?;
         Ok(Self { netns: pod.netns().clone(), server, socket })
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,15 @@ use crate::sides::SERVICE_PORT;
 const FOLLOWED: Duration = Duration::from_millis(1500);
 /// How long nobody may fail from then on.
 const WATCHED: Duration = Duration::from_secs(3);
-/// So many connections in a row that lead to none but clusters that are left are enough to say that the other one is out.
+/// So many connections in a row that lead to none but clusters that are left are enough to say that the other one is out; and more
+/// than these have to be made before.
 const IN_A_ROW: usize = 6;
 /// Between two lookups.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The longest that a client waits for an answer, and for a connection.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Connects from a pod to a name all the time, and after a second takes the link of a gateway's node away. Before, all lead to one
+/// Connects from a pod to a name all the time, and after a few connections takes the link of a gateway's node away. Before, all lead to one
 /// of the first addresses; 1.5 s later, or beside other tests once a few have, to one of the others, and none fails. Returns how
 /// many have, meanwhile.
 pub(crate) fn while_cut_off(
@@ -37,7 +38,7 @@ pub(crate) fn while_cut_off(
     (clusters, gateway): (&Clusters, &Node),
 ) -> String {
     let connecting = Connecting::start(Client::new(from, pod, name).unwrap());
-    std::thread::sleep(Duration::from_secs(1));
+    eventually("connections before", SOON, || connecting.ensure_made(IN_A_ROW + 1)).unwrap();
     set_link(clusters, gateway, "down");
     let cut = Instant::now();
     let mut another = Client::new(from, pod, name).unwrap();
@@ -53,7 +54,7 @@ pub(crate) fn while_cut_off(
     std::thread::sleep(FOLLOWED.saturating_sub(since) + WATCHED);
     let attempts = connecting.stop();
     let (earlier, later): (Vec<_>, Vec<_>) = attempts.into_iter().partition(|(begun, _)| *begun < cut);
-    assert!(earlier.len() > 5, "{} connections before", earlier.len());
+    assert!(earlier.len() > IN_A_ROW, "{} connections before", earlier.len());
     // The last may have been under way.
     for (_, outcome) in &earlier[..earlier.len() - 1] {
         assert!(before.contains(outcome.as_ref().unwrap()), "{outcome:?}");
@@ -82,22 +83,31 @@ type Attempt = (Instant, anyhow::Result<IpAddr>);
 /// A client that connects all the time.
 struct Connecting {
     is_over: Arc<AtomicBool>,
+    made: Arc<AtomicUsize>,
     thread: Option<JoinHandle<Vec<Attempt>>>,
 }
 
 impl Connecting {
     fn start(mut client: Client) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+        let made = Arc::new(AtomicUsize::new(0));
+        let (over, count) = (Arc::clone(&is_over), Arc::clone(&made));
         let thread = std::thread::spawn(move || {
             let mut attempts = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 attempts.push((Instant::now(), client.connect()));
+                count.store(attempts.len(), Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
             }
             attempts
         });
-        Self { is_over, thread: Some(thread) }
+        Self { is_over, made, thread: Some(thread) }
+    }
+
+    fn ensure_made(&self, wanted: usize) -> anyhow::Result<()> {
+        let made = self.made.load(Ordering::Relaxed);
+        ensure!(made >= wanted, "there were {made}");
+        Ok(())
     }
 
     fn stop(mut self) -> Vec<Attempt> {
@@ -125,13 +135,8 @@ impl Client {
     fn new(cluster: &Cluster, pod: &Pod, name: &str) -> anyhow::Result<Self> {
         let server = SocketAddr::new(cluster.name_server(), 53);
         let question = Question::new(name, if server.is_ipv4() { "A" } else { "AAAA" })?;
-        let socket = pod.netns().enter(|| {
-            let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_read_timeout(Some(TIMEOUT))?;
-            Ok(socket)
-        })?;
+        let socket = traffic::connected_udp(pod.netns(), server)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self { netns: pod.netns().clone(), socket, question, id: 0 })
     }
 

@@ -19,6 +19,9 @@ pub(crate) const NAMESPACE: &str = "submariner-operator";
 /// Longer than the agent's resync period of 10 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Less than the resync period: what took no longer was seen, and not found by the pass.
+pub(crate) const SEEN: Duration = Duration::from_secs(8);
+
 /// Counts, on the WAN, what is addressed to a remote cluster.
 pub(crate) const COUNTING: &str = "
 table inet seen {
