@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::condition::Condition;
-use crate::driver::Driver;
 use crate::port::Host;
 use crate::port::notice::Notice;
 use crate::port::watch::Changes;
@@ -41,8 +40,8 @@ pub struct Report {
 ///
 /// `views` holds `None` until the store was read for the first time; nothing is done before that, since an empty
 /// cluster set would remove what a previous run installed. Every pass is published on `reports`.
-pub async fn run<H: Host, D: Driver>(
-    reconciler: &mut Reconciler<H, D>,
+pub async fn run<H: Host>(
+    reconciler: &mut Reconciler<H>,
     mut views: watch::Receiver<Option<ClusterView>>,
     reports: &watch::Sender<Report>,
     stop: impl Future<Output = ()>,
@@ -109,9 +108,9 @@ fn take_newest(views: &mut watch::Receiver<Option<ClusterView>>, view: &mut Clus
 }
 
 /// Handles a notification of the kernel: restores a missing filter at once, and leaves the rest to the next pass.
-async fn handle_notice<H: Host, D: Driver>(
+async fn handle_notice<H: Host>(
     notice: Notice,
-    reconciler: &mut Reconciler<H, D>,
+    reconciler: &mut Reconciler<H>,
     kernel: &mut Option<Changes>,
 ) {
     match notice {
@@ -121,8 +120,8 @@ async fn handle_notice<H: Host, D: Driver>(
     }
 }
 
-async fn one_pass<H: Host, D: Driver>(
-    reconciler: &mut Reconciler<H, D>,
+async fn one_pass<H: Host>(
+    reconciler: &mut Reconciler<H>,
     (view, is_stale): (&ClusterView, bool),
     schedule: &mut PassSchedule,
     reports: &watch::Sender<Report>,

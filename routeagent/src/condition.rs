@@ -163,6 +163,18 @@ pub enum Condition {
         /// Why.
         why: &'static str,
     },
+    /// The network plugin's port to this node has no address of a family, so that packets of that family do not reach pods.
+    NoManagementPort {
+        /// Name of the port's device.
+        device: &'static str,
+        /// The family.
+        family: Family,
+    },
+    /// Several gateways are active, of which the network plugin uses one.
+    OneGatewayOnly {
+        /// Name of its driver.
+        driver: &'static str,
+    },
     /// A chain of another program drops unknown packets, and cannot be extended by our rules.
     ForeignDrop(BaseChain),
     /// firewalld lets nobody else write into its table.
@@ -253,6 +265,8 @@ impl Condition {
             Self::SamePods { .. } => "SamePods",
             Self::NoIpv4BetweenNodes => "NoIpv4BetweenNodes",
             Self::PluginDelivers { .. } => "PluginDelivers",
+            Self::NoManagementPort { .. } => "NoManagementPort",
+            Self::OneGatewayOnly { .. } => "OneGatewayOnly",
             Self::ForeignDrop(_) => "ForeignDrop",
             Self::FirewalldOwned => "FirewalldOwned",
             Self::LegacyIptables(_) => "LegacyIptables",
@@ -284,6 +298,7 @@ impl Condition {
             | Self::NoUnderlay
             | Self::SameVtep { .. }
             | Self::SamePods { .. }
+            | Self::NoManagementPort { .. }
             | Self::Unguarded
             | Self::ForwardingOff(_)
             | Self::Occupied(_)
@@ -303,6 +318,7 @@ impl Condition {
             | Self::ForeignHealthCheck(_)
             | Self::NoIpv4BetweenNodes
             | Self::PluginDelivers { .. }
+            | Self::OneGatewayOnly { .. }
             | Self::ForeignDrop(_)
             | Self::FirewalldOwned
             | Self::NotKept { .. }

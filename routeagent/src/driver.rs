@@ -1,14 +1,29 @@
 //! Network-plugin drivers: what a node needs for the CNI that it runs.
 //!
 //! A driver is a function of the whole state, so that an event that is lost or seen twice does no harm; the
-//! reconciler (`reconcile.rs`) turns its [`HostNet`] into changes. There is one driver so far.
+//! reconciler (`reconcile.rs`) turns its [`HostNet`] into changes. A new driver is one file and a line in `registry.rs`.
 //!
-//! In a large cluster set that function costs too much for every change of one member. So a driver has a [`Memory`] of its
-//! last answer besides, which follows changes of remote clusters; for all others the function is asked again.
+//! In a large cluster set that function costs too much for every change of one member. So a driver may have a [`Memory`] of
+//! its last answer besides, which follows changes of remote clusters; for all others the function is asked again.
+//! `memory.rs` has one for drivers whose routes are a function of each network.
+//!
+//! ```text
+//!   registry ─┬─▶ kubeproxy ──┐
+//!             └─▶ ovn ────────┴─▶ outlet (out of the gateway), filter, memory ──▶ refusals, claimants
+//! ```
 
+mod claimants;
+mod filter;
 pub mod kubeproxy;
+mod memory;
+mod outlet;
+pub mod ovn;
+mod refusals;
+pub mod registry;
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -17,6 +32,57 @@ use crate::grace::Turnover;
 use crate::hostnet::HostNet;
 use crate::state::ClusterState;
 use crate::view::ClusterView;
+
+/// The network plugins that a driver serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugins {
+    /// Those of these names.
+    Named(&'static [&'static str]),
+    /// All that no other driver serves.
+    Others,
+}
+
+impl Plugins {
+    /// Returns `true` if a plugin is among them.
+    #[must_use]
+    pub fn include(self, plugin: &str) -> bool {
+        match self {
+            Self::Named(names) => names.iter().any(|name| name.eq_ignore_ascii_case(plugin)),
+            Self::Others => true,
+        }
+    }
+}
+
+/// What a driver does, and what it leaves to the network plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    /// Who brings packets of remote clusters from the gateway's node to pods on others.
+    pub delivery: Deliverer,
+    /// Whether a cluster may have several active gateways.
+    pub has_several_gateways: bool,
+    /// Who translates packets of remote clusters for services.
+    pub services: Deliverer,
+    /// Whether a worker per database of the plugin (`trieste-plugin-sync`) has to write what remote clusters need there.
+    pub needs_synchronizer: bool,
+}
+
+/// Who delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deliverer {
+    /// The gateway's node, where Kubernetes says which node has which pods.
+    Gateway,
+    /// The network plugin.
+    Plugin,
+}
+
+impl fmt::Display for Deliverer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "gateway",
+            Self::Plugin => "network plugin",
+        })
+    }
+}
 
 /// The desired state of a driver, and its conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,23 +94,34 @@ pub struct Desired {
 }
 
 /// A network-plugin driver. Pure: same state, same answer.
-pub trait Driver {
-    /// Its memory of an answer.
-    type Memory: Memory;
-
+pub trait Driver: fmt::Debug + Send + Sync {
     /// Returns the driver's name, for the log.
     fn name(&self) -> &'static str;
+
+    /// Returns the network plugins that it serves.
+    fn plugins(&self) -> Plugins;
+
+    /// Returns what it does and what it leaves to the plugin.
+    fn promise(&self) -> Promise;
+
+    /// Returns the addresses whose routes it needs, beside those of [`ClusterState::lookup_addresses`].
+    fn lookups(&self, _: &ClusterState) -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
 
     /// Computes what this node's network should look like.
     fn desired(&self, state: &ClusterState) -> Desired;
 
-    /// Remembers the answer to a state.
-    fn remember(&self, state: ClusterState, desired: Desired) -> Self::Memory;
+    /// Remembers the answer to a state; without a memory of its own a driver is asked again about every change.
+    fn remember(&self, state: ClusterState, desired: Desired) -> Box<dyn Memory> {
+        drop(state);
+        Box::new(Answer(desired, BTreeSet::new()))
+    }
 }
 
 /// A driver's last answer, and what it takes to change it as remote clusters change. After both steps the answer is what
 /// [`Driver::desired`] computes; tests compare the two. After a step that gave `None` it is of no use any more.
-pub trait Memory {
+pub trait Memory: Send {
     /// Returns the answer.
     fn desired(&self) -> &Desired;
 
@@ -59,3 +136,27 @@ pub trait Memory {
     /// changed in both steps. `None` where more may have changed.
     fn close(&mut self, lingering: &BTreeSet<IpNet>) -> Option<BTreeSet<IpNet>>;
 }
+
+/// The answer alone, which follows nothing.
+struct Answer(Desired, BTreeSet<IpNet>);
+
+impl Memory for Answer {
+    fn desired(&self) -> &Desired {
+        &self.0
+    }
+
+    fn vanished(&self) -> &BTreeSet<IpNet> {
+        &self.1
+    }
+
+    fn follow(&mut self, _: &ClusterState, _: &ClusterView) -> Option<Turnover> {
+        None
+    }
+
+    fn close(&mut self, _: &BTreeSet<IpNet>) -> Option<BTreeSet<IpNet>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::clusterset::follow::Origin;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
-use trieste_routeagent::driver::kubeproxy::KubeProxy;
+use trieste_routeagent::driver::registry::serving;
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::netlink::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
@@ -90,7 +90,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         },
     };
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
-    let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, node.clone())
+    let mut reconciler = Reconciler::new(Kernel::open()?, serving(&node.plugin), node.clone())
         .with_grace(options.close_grace())
         .with_memory(&options.state_dir)
         .with_names(names);
@@ -133,7 +133,7 @@ async fn serve(
     node: Node,
     store: AnyStore,
     reader: Reader,
-    reconciler: Reconciler<Kernel, KubeProxy>,
+    reconciler: Reconciler<Kernel>,
 ) -> anyhow::Result<()> {
     let (views, remotes, store_error) =
         (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
@@ -206,7 +206,7 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
 async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     // Removal does not depend on the node's identity.
     let nobody = Node::default();
-    let mut reconciler = Reconciler::new(Kernel::open()?, KubeProxy, nobody);
+    let mut reconciler = Reconciler::new(Kernel::open()?, serving(&nobody.plugin), nobody);
     if options.dry_run {
         print_plan(&reconciler.removal().await.context("reading the node's network")?);
         return Ok(ExitCode::SUCCESS);
@@ -230,7 +230,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// Reports a single pass.
-fn finish(reconciler: &mut Reconciler<Kernel, KubeProxy>, pass: Pass) -> ExitCode {
+fn finish(reconciler: &mut Reconciler<Kernel>, pass: Pass) -> ExitCode {
     info!(changes = pass.changes.len(), "done");
     reconciler.report(pass.conditions);
     if pass.outcome == Outcome::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -1,5 +1,6 @@
 //! Networks by prefix: which of very many overlap one, without a look at the others. Pure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -66,6 +67,11 @@ impl<T: Default> FromIterator<IpNet> for Networks<T> {
         networks.into_iter().for_each(|network| all.add(network, T::default()));
         all
     }
+}
+
+/// Merges networks, because an interval set refuses overlapping ones.
+pub(crate) fn disjoint<'a>(networks: impl IntoIterator<Item = &'a IpNet>) -> BTreeSet<IpNet> {
+    IpNet::aggregate(&networks.into_iter().copied().collect()).into_iter().collect()
 }
 
 #[cfg(test)]

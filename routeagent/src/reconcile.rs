@@ -50,9 +50,9 @@ pub struct Pass {
 }
 
 /// Brings one node to what its driver wants, again and again.
-pub struct Reconciler<H, D: Driver> {
+pub struct Reconciler<H> {
     host: H,
-    driver: D,
+    driver: &'static dyn Driver,
     node: Node,
     grace: Graces,
     /// Former values of settings: the packet filter's table has them too, but somebody may flush that.
@@ -71,12 +71,12 @@ pub struct Reconciler<H, D: Driver> {
     /// The network as the last pass left it, if that is known.
     left: Option<Reading>,
     /// What the last pass desired.
-    memory: Option<D::Memory>,
+    memory: Option<Box<dyn Memory>>,
 }
 
-impl<H: Host, D: Driver> Reconciler<H, D> {
+impl<H: Host> Reconciler<H> {
     /// Returns a reconciler for a node.
-    pub fn new(host: H, driver: D, node: Node) -> Self {
+    pub fn new(host: H, driver: &'static dyn Driver, node: Node) -> Self {
         let (last_changes, last_conditions) = (Vec::new(), BTreeSet::new());
         let loosened = BTreeMap::new();
         let (grace, kept) = (Graces::default(), None);

@@ -36,7 +36,7 @@ fn view(clusters: usize) -> ClusterView {
 async fn a_change_of_the_store_after_a_quiet_time_is_applied_at_once() {
     let host = Recorder::default();
     let node = Node { cluster: "own".into(), hostname: "worker".into(), ..Node::default() };
-    let mut reconciler = Reconciler::new(host.clone(), KubeProxy, node);
+    let mut reconciler = Reconciler::new(host.clone(), &KubeProxy, node);
     let (views, seen) = watch::channel(Some(view(1)));
     let (reports, _) = watch::channel(Report::default());
     let script = async {

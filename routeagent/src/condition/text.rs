@@ -36,6 +36,8 @@ impl fmt::Display for Condition {
             | Self::SameVtep { .. }
             | Self::SamePods { .. }
             | Self::NoIpv4BetweenNodes
+            | Self::NoManagementPort { .. }
+            | Self::OneGatewayOnly { .. }
             | Self::PluginDelivers { .. } => self.fmt_nodes(f),
             Self::FirewalldOwned
             | Self::Unguarded
@@ -190,6 +192,15 @@ impl Condition {
             Self::NoIpv4BetweenNodes => f.write_str(
                 "the cluster's nodes have IPv6 addresses only; IPv4 traffic for remote clusters works on the gateway \
                  node alone",
+            ),
+            Self::NoManagementPort { device, family } => write!(
+                f,
+                "device {device} has no {family} address, by which this node and OVN reach each other: what is for remote \
+                 clusters is refused; is ovnkube-node running here?"
+            ),
+            Self::OneGatewayOnly { driver } => write!(
+                f,
+                "several gateways are active, of which driver {driver} uses the leader alone; set TRIESTE_ACTIVE_GATEWAYS=one"
             ),
             Self::PluginDelivers { why } => write!(
                 f,

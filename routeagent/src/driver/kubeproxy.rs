@@ -4,33 +4,43 @@
 //! hands what comes from remote clusters to the other nodes; those send what is for remote clusters to it, or to all
 //! active gateways alike. Between them is the VXLAN `vx-submariner`.
 
-mod claimants;
 mod filter;
 mod gateway;
 mod intra;
-mod memory;
 mod nexthop_groups;
-mod refusals;
 mod serve;
 mod worker;
 
-use crate::admit::admit;
-use crate::driver::{Desired, Driver};
+use crate::admit::{Admission, admit};
+use crate::driver::memory::{Parts, Remembered, Routes};
+use crate::driver::refusals::{close_bridges, fail_closed, gateways_inside};
+use crate::driver::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
 use crate::family::Family;
 use crate::state::ClusterState;
 
-pub use memory::Remembered;
-use refusals::{close_bridges, fail_closed, gateways_inside};
+/// What a change of remote clusters concerns.
+const PARTS: Parts = Parts { routes, onward: filter::onward };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KubeProxy;
 
 impl Driver for KubeProxy {
-    type Memory = Remembered;
-
     fn name(&self) -> &'static str {
         "kubeproxy"
+    }
+
+    fn plugins(&self) -> Plugins {
+        Plugins::Others
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            delivery: Deliverer::Gateway,
+            has_several_gateways: true,
+            services: Deliverer::Gateway,
+            needs_synchronizer: false,
+        }
     }
 
     fn desired(&self, state: &ClusterState) -> Desired {
@@ -56,8 +66,15 @@ impl Driver for KubeProxy {
         desired
     }
 
-    fn remember(&self, state: ClusterState, desired: Desired) -> Remembered {
-        Remembered::new(state, desired)
+    fn remember(&self, state: ClusterState, desired: Desired) -> Box<dyn Memory> {
+        Box::new(Remembered::new(PARTS, state, desired))
+    }
+}
+
+fn routes(desired: &Desired, state: &ClusterState, admission: &Admission) -> Routes {
+    match state.own_endpoint() {
+        Some(own) => (gateway::routes(desired, state, own, admission), None),
+        None => worker::routes(desired, state, admission),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::change::Change;
 use crate::clusterset;
 use crate::clusterset::table::clusterset_change;
 use crate::condition::Condition;
-use crate::driver::{Desired, Driver, Memory};
+use crate::driver::{Desired, Memory};
 use crate::guard::ObservedGuard;
 use crate::notices::ListenerConfig;
 use crate::observed::Observed;
@@ -26,8 +26,8 @@ use crate::state::{ClusterState, Services};
 use crate::view::ClusterView;
 
 /// What is desired, and what is said of it.
-struct Wanted<M> {
-    memory: M,
+struct Wanted {
+    memory: Box<dyn Memory>,
     conditions: Vec<Condition>,
     listener: ListenerConfig,
     /// Destinations of routes that may be other than desired; `None` if all may be.
@@ -35,14 +35,14 @@ struct Wanted<M> {
     is_new: bool,
 }
 
-impl<H: Host, D: Driver> Reconciler<H, D> {
+impl<H: Host> Reconciler<H> {
     /// Plans a pass, from what is known of the network if that is everything that is needed.
     pub(super) async fn prepare(
         &self,
         view: &ClusterView,
         graces: &mut Graces,
-        last: Last<D::Memory>,
-    ) -> Result<Prepared<D::Memory>, PortError> {
+        last: Last,
+    ) -> Result<Prepared, PortError> {
         let Last { left, is_unchanged, memory } = last;
         let is_known = is_unchanged && left.is_some();
         let (mut reading, left) = match left {
@@ -96,9 +96,9 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         &self,
         view: &ClusterView,
         graces: &mut Graces,
-        mut memory: D::Memory,
+        mut memory: Box<dyn Memory>,
         (reading, different, is_settled): (&Reading, Option<BTreeSet<IpNet>>, bool),
-    ) -> Option<Wanted<D::Memory>> {
+    ) -> Option<Wanted> {
         let mut state = self.surroundings(view, &reading.observed);
         let now = Instant::now();
         state.unplugged = graces.bridges.update(now, state.bridged_networks(), &BTreeSet::new());
@@ -125,11 +125,10 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
         view: &ClusterView,
         graces: &mut Graces,
         mut reading: Reading,
-    ) -> Result<(Wanted<D::Memory>, Reading), PortError> {
+    ) -> Result<(Wanted, Reading), PortError> {
         let mut state = self.state(view, &reading.observed, Lingering::default());
         let mut desired = self.driver.desired(&state);
-        let needed =
-            Query { sysctls: settings(&desired.hostnet), lookup_addresses: state.lookup_addresses() };
+        let needed = self.query(&state, &desired);
         if !reading.has(&needed) {
             reading = self.read(needed).await?;
             state = self.state(view, &reading.observed, Lingering::default());
@@ -158,7 +157,13 @@ impl<H: Host, D: Driver> Reconciler<H, D> {
     fn first_query(&self, view: &ClusterView) -> Query {
         let blind = self.state(view, &Observed::default(), Lingering::default());
         let provisional = self.driver.desired(&blind);
-        Query { sysctls: settings(&provisional.hostnet), lookup_addresses: blind.lookup_addresses() }
+        self.query(&blind, &provisional)
+    }
+
+    fn query(&self, state: &ClusterState, desired: &Desired) -> Query {
+        let mut lookup_addresses = state.lookup_addresses();
+        lookup_addresses.extend(self.driver.lookups(state));
+        Query { sysctls: settings(&desired.hostnet), lookup_addresses }
     }
 
     async fn read(&self, query: Query) -> Result<Reading, PortError> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 
 use super::reading::Reading;
+use crate::driver::Memory;
 use crate::grace::Grace;
 use crate::notices::ListenerConfig;
 use crate::plan::Plan;
@@ -25,16 +26,16 @@ pub(super) struct Lingering {
 }
 
 /// What is known before a pass.
-pub(super) struct Last<M> {
+pub(super) struct Last {
     /// The network as the last pass left it.
     pub(super) left: Option<Reading>,
     /// Whether it is still like that.
     pub(super) is_unchanged: bool,
     /// What was desired.
-    pub(super) memory: Option<M>,
+    pub(super) memory: Option<Box<dyn Memory>>,
 }
 
-impl<M> Last<M> {
+impl Last {
     /// Knows of nothing.
     pub(super) fn nothing() -> Self {
         Self { left: None, is_unchanged: false, memory: None }
@@ -42,9 +43,9 @@ impl<M> Last<M> {
 }
 
 /// The results of preparing a pass.
-pub(super) struct Prepared<M> {
+pub(super) struct Prepared {
     pub(super) plan: Plan,
-    pub(super) memory: M,
+    pub(super) memory: Box<dyn Memory>,
     pub(super) reading: Reading,
     pub(super) listener: ListenerConfig,
     /// Whether the desired network may be another one than in the last pass.

@@ -308,7 +308,7 @@ fn ours(rule: crate::hostnet::Rule) -> ObservedRule {
     ObservedRule { rule, protocol: crate::constants::RULE_PROTOCOL }
 }
 
-fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
+fn reconciler(host: Fake) -> Reconciler<Fake> {
     let node = Node {
         cluster: "a".into(),
         hostname: "a-gw1".into(),
@@ -320,7 +320,7 @@ fn reconciler(host: Fake) -> Reconciler<Fake, KubeProxy> {
         has_globalnet: false,
         ..Node::default()
     };
-    Reconciler::new(host, KubeProxy, node)
+    Reconciler::new(host, &KubeProxy, node)
 }
 
 fn view() -> ClusterView {

@@ -10,30 +10,21 @@ use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::driver::Desired;
+use crate::driver::outlet::{self, hop_out, path_mtu, with_mtu};
 use crate::family::Family;
-use crate::hostnet::{Hop, Route, Rule, Sysctl};
+use crate::hostnet::{Hop, Route, Rule};
 use crate::nexthops::{Role, group_id};
 use crate::state::{ClusterState, Endpoint};
 use crate::vxlan::{next_hop, vtep};
 
 /// Adds the routes, rules and settings of an active gateway's node.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
-    for family in Family::ALL {
-        desired.hostnet.rules.extend([Rule::mark(family), Rule::gateway(family)]);
-    }
-    for network in &admission.carved {
-        desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
-    }
+    outlet::add(desired, state, own, admission);
     let routes = routes(desired, state, own, admission);
     desired.hostnet.routes.extend(routes);
     if let Some(tun) = state.tun() {
-        desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
         deliver(desired, state, admission, tun);
     }
-    // With globalnet it is a global address, which the gateway translates to one of this node.
-    let is_foreign = |address: &IpAddr| !state.node.has_globalnet && !state.is_own_address(*address);
-    let unknown = own.health_check.filter(is_foreign);
-    desired.conditions.extend(unknown.map(Condition::ForeignHealthCheck));
 }
 
 /// Returns the routes to remote networks, once it is decided which groups of next hops there are.
@@ -43,7 +34,7 @@ pub(super) fn routes(
     own: &Endpoint,
     admission: &Admission,
 ) -> Vec<Route> {
-    let (mtu, has_several, tun) = (intra::path_mtu(state), state.has_several_gateways(), state.tun());
+    let (mtu, has_several, tun) = (path_mtu(state), state.has_several_gateways(), state.tun());
     // Very many networks share few hops, except where the kernel's IPsec picks packets up.
     let mut cache: BTreeMap<(bool, Family), (Option<Hop>, Option<Hop>)> = BTreeMap::new();
     let mut routes = Vec::new();
@@ -59,13 +50,6 @@ pub(super) fn routes(
         routes.extend(second.map(route).map(Route::as_second));
     }
     routes
-}
-
-/// Makes a route into the cables. IPv6 routes have the path's MTU: where bridges pass packets to the packet filter, the
-/// kernel reassembles fragments without keeping their size, and fragments again by the route's MTU alone. All other packets
-/// are left to the gateway, which has each path's MTU.
-fn with_mtu(mtu: Option<u32>, network: IpNet, hop: Hop) -> Route {
-    Route::gateway(network, hop).with_mtu(mtu.filter(|_| Family::of_net(&network) == Family::V6))
 }
 
 /// Returns the hop of packets for a remote network, and a second one in case that is down: the other gateways, where the
@@ -93,33 +77,6 @@ fn hops(
         false => hop_out(state, own, network),
     };
     (first, second)
-}
-
-/// Returns this gateway's own hop to a remote network; `None` where upstream's gateway programs that route.
-fn hop_out(state: &ClusterState, own: &Endpoint, network: &IpNet) -> Option<Hop> {
-    let source = state.source_address(Family::of_net(network));
-    match state.tun() {
-        // Upstream's VXLAN cable: table 100, which the kernel consults before ours.
-        Some(_) if own.backend == "vxlan" && own.interface.is_none() => None,
-        Some(tun) => Some(Hop::Device { name: tun.to_owned(), source }),
-        None => hop_into_ipsec(state, network, source),
-    }
-}
-
-/// Returns the hop of packets that IPsec in the kernel picks up: out of the default route's device, or, where the remote
-/// gateway's address is inside the network, the hop to that address (upstream's #1106).
-fn hop_into_ipsec(state: &ClusterState, network: &IpNet, source: Option<IpAddr>) -> Option<Hop> {
-    let gateways = state.remote_endpoints().filter(|e| e.subnets.contains(network));
-    let inside = gateways.filter_map(|e| e.addresses.last()).find(|address| network.contains(*address));
-    let route = match inside {
-        Some(address) => state.resolved_routes.get(address),
-        None => state.default_route(Family::of_net(network)),
-    }?;
-    let name = route.device.clone();
-    Some(match route.via.filter(|via| inside.is_some() && Family::of(*via) == Family::of_net(network)) {
-        Some(via) => Hop::Via { name, via, source },
-        None => Hop::Device { name, source },
-    })
 }
 
 /// Adds routes to the other nodes' pods for packets of remote clusters. They have to enter a node by the device between
@@ -160,29 +117,4 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
         }
     }
     desired.hostnet.rules.extend(families.into_iter().map(|family| Rule::delivery(family, tun)));
-}
-
-/// Returns the settings of the TUN device. The gateway writes the first three as well.
-fn device_settings(state: &ClusterState, tun: &str, admission: &Admission) -> BTreeMap<Sysctl, u32> {
-    let mut settings = BTreeMap::from([
-        // Answers made by the gateway carry an address of this node; without it the kernel calls them martians.
-        (Sysctl::of(Family::V4, tun, "accept_local"), 1),
-        // Off, as the gateway checks sources: on a device without an address even the loose filter drops packets with a
-        // source of this node, such as those answers. Loose on a node with strict filters: with several gateways the
-        // route back may be by another one.
-        (
-            Sysctl::of(Family::V4, tun, "rp_filter"),
-            if state.is_strict && state.has_several_gateways() { 2 } else { 0 },
-        ),
-        (Sysctl::of(Family::V4, tun, "forwarding"), 1),
-        // A dead gateway leaves the device without carrier: with this the lookup goes on to `unreachable`.
-        (Sysctl::of(Family::V4, tun, "ignore_routes_with_linkdown"), 1),
-        (Sysctl::of(Family::V6, tun, "ignore_routes_with_linkdown"), 1),
-        (Sysctl::of(Family::V6, tun, "forwarding"), 1),
-    ]);
-    if admission.accepted.keys().any(|net| Family::of_net(net) == Family::V6) {
-        // Inherited as 1 where `net.ipv6.conf.default` says so; the device could then carry no IPv6 route.
-        settings.insert(Sysctl::of(Family::V6, tun, "disable_ipv6"), 0);
-    }
-    settings
 }

@@ -13,16 +13,6 @@ use crate::hostnet::Sysctl;
 use crate::state::{ClusterNode, ClusterState, Endpoint};
 use crate::vxlan::Vxlan;
 
-/// Largest outer headers: 40 bytes of IPv6, 8 of UDP.
-const OUTER_OVERHEAD: u32 = 48;
-/// Overhead of WireGuard, bytes.
-const WIREGUARD_OVERHEAD: u32 = 32;
-/// Largest overhead of our ESP, bytes: SPI, sequence number, IV, trailer and ICV.
-const ESP_OVERHEAD: u32 = 37;
-/// Bytes that the VXLAN cable adds: its header and an Ethernet one. Upstream's device, without an interface's name in its
-/// Endpoint, has an MTU of its own.
-const VXLAN_OVERHEAD: u32 = 22;
-
 /// Adds the device where there is a node to reach by it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
     let gateways: Vec<IpAddr> = match state.own_endpoint() {
@@ -71,22 +61,6 @@ pub(super) fn misnamed(state: &ClusterState) -> Option<&Endpoint> {
     let is_here = |active: &&Endpoint| active.private_address().is_some_and(|own| state.is_own_address(own));
     let others = state.gateways().into_iter().filter(|active| active.hostname != state.node.hostname);
     others.filter(|_| state.own_endpoint().is_none()).find(is_here)
-}
-
-/// Returns the MTU of the way to other clusters as far as it is known here: what the cable leaves of the underlay's. The
-/// nodes' underlays are taken to be alike. `None` with other cables, whose overhead varies; upstream's IPsec, which has
-/// no device, is one of them.
-pub(super) fn path_mtu(state: &ClusterState) -> Option<u32> {
-    let active = state.any_gateway()?;
-    let overhead_of = |backend| match (backend, &active.interface) {
-        ("wireguard", _) => Some(WIREGUARD_OVERHEAD),
-        ("libreswan", Some(_)) => Some(ESP_OVERHEAD),
-        ("vxlan", Some(_)) => Some(VXLAN_OVERHEAD),
-        _ => None,
-    };
-    let overheads: Option<Vec<_>> = active.backends().map(overhead_of).collect();
-    let overhead = overheads?.into_iter().max()?;
-    Some(state.underlay_mtu().saturating_sub(OUTER_OVERHEAD + overhead))
 }
 
 /// Returns the device's settings.

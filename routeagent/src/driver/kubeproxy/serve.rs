@@ -1,9 +1,9 @@
 //! Packets for services, which gateways send to the nodes that have back ends.
 
-use super::filter::disjoint;
 use crate::admit::Admission;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::driver::Desired;
+use crate::networks::disjoint;
 use crate::services::{DesiredServices, ServiceRules};
 use crate::state::ClusterState;
 

@@ -7,6 +7,7 @@ use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{TABLE_MAIN, VX_DEVICE};
 use crate::driver::Desired;
+use crate::driver::outlet::path_mtu;
 use crate::family::Family;
 use crate::hostnet::{Hop, Route};
 use crate::nexthops::Role;
@@ -36,7 +37,7 @@ pub(super) fn routes(
     let Some(is_ipv6_only) = vxlan.map(|vxlan| vxlan.local.is_ipv6()) else {
         return (routes, condition);
     };
-    let (mtu, has_several) = (intra::path_mtu(state), state.has_several_gateways());
+    let (mtu, has_several) = (path_mtu(state), state.has_several_gateways());
     // Very many networks share few hops.
     let mut hops: BTreeMap<(bool, Family), Option<Hop>> = BTreeMap::new();
     for (network, accepted) in admission.accepted.iter().filter(|(_, accepted)| accepted.has_gateway) {

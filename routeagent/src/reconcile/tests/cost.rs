@@ -2,7 +2,6 @@
 
 use super::follow::members;
 use super::*;
-use crate::driver::Memory;
 use crate::grace::Turnover;
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::driver::registry::serving;
 use crate::nexthops::NexthopChange;
 use crate::plan::tests::model;
 use crate::state::{Cluster, Services};
@@ -184,6 +185,7 @@ struct Setting {
     is_gateway: bool,
     has_globalnet: bool,
     has_services: bool,
+    plugin: &'static str,
 }
 
 impl Setting {
@@ -207,10 +209,14 @@ async fn compare(setting: Setting, grace: Duration, steps: Vec<(Step, bool)>) {
         let mut observed = Fake::new().observed.into_inner();
         let address = DeviceAddress { device: "eth0".into(), network: "172.31.1.11/24".parse().unwrap() };
         observed.addresses.insert(address);
+        let port = DeviceAddress { device: "ovn-k8s-mp0".into(), network: "10.1.1.2/24".parse().unwrap() };
+        observed.addresses.extend((setting.plugin == "ovnkubernetes").then_some(port));
+        let plugin = setting.plugin.to_owned();
         let hostname = if setting.is_gateway { "a-gw1" } else { "a-w1" }.to_owned();
-        let node = Node { hostname, has_globalnet: setting.has_globalnet, ..reconciler(Fake::new()).node };
+        let has_globalnet = setting.has_globalnet;
+        let node = Node { hostname, has_globalnet, plugin, ..reconciler(Fake::new()).node };
         let host = Model { observed: RefCell::new(observed), refuses: None };
-        Reconciler::new(host, KubeProxy, node).with_grace(grace)
+        Reconciler::new(host, serving(setting.plugin), node).with_grace(grace)
     };
     let (mut follows, mut anew) = (agent(), agent());
     let mut view = setting.view();
@@ -251,10 +257,11 @@ proptest! {
         steps in vec((step(), any::<bool>()), 1..30),
         (is_gateway, has_globalnet, has_services) in any::<(bool, bool, bool)>(),
         has_grace in any::<bool>(),
+        plugin in prop_oneof![2 => Just("generic"), 1 => Just("ovnkubernetes")],
     ) {
         let grace = if has_grace { Duration::from_mins(10) } else { Duration::ZERO };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let setting = Setting { is_gateway, has_globalnet, has_services };
+        let setting = Setting { is_gateway, has_globalnet, has_services, plugin };
         runtime.block_on(compare(setting, grace, steps));
     }
 }

@@ -7,9 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::claimants::Claimants;
-use super::filter::{self, disjoint};
 use super::refusals::fail_closed;
-use super::{gateway, worker};
 use crate::admit::{Admission, Basis, Claims, admit, admit_some, carved};
 use crate::condition::Condition;
 use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
@@ -18,14 +16,27 @@ use crate::driver::{Desired, Memory};
 use crate::family::Family;
 use crate::grace::Turnover;
 use crate::hostnet::Route;
-use crate::networks::Networks;
+use crate::networks::{Networks, disjoint};
 use crate::services::DesiredServices;
 use crate::state::{Cluster, ClusterState, Endpoint};
 use crate::view::ClusterView;
 
-/// The driver's memory.
+/// Routes to networks of remote clusters, and why there are none.
+pub(super) type Routes = (Vec<Route>, Option<Condition>);
+
+/// The parts of a driver that a change of remote clusters concerns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts {
+    /// Returns the routes to networks of remote clusters, once the rest is desired, and why there are none.
+    pub(super) routes: fn(&Desired, &ClusterState, &Admission) -> Routes,
+    /// Returns where packets go that only pass through this node.
+    pub(super) onward: fn(&ClusterState, &Admission) -> BTreeSet<IpNet>,
+}
+
+/// A memory of drivers whose routes to a network depend on that network and its cluster alone.
 #[derive(Debug)]
-pub struct Remembered {
+pub(super) struct Remembered {
+    parts: Parts,
     /// The state but for remote clusters and networks that nobody claims.
     state: ClusterState,
     /// Remote Endpoints, in the store's order.
@@ -70,7 +81,7 @@ struct Shape {
 
 impl Remembered {
     /// Remembers the answer to a state.
-    pub(super) fn new(mut state: ClusterState, desired: Desired) -> Self {
+    pub(super) fn new(parts: Parts, mut state: ClusterState, desired: Desired) -> Self {
         let lingering = std::mem::take(&mut state.lingering);
         let admission = admit(&state);
         let own = state.node.cluster.clone();
@@ -81,6 +92,7 @@ impl Remembered {
         let mut remote = Networks::default();
         admission.remote().for_each(|network| remote.put(*network, is_routed(&admission, network)));
         let mut memory = Self {
+            parts,
             basis: Basis::new(&state),
             claimants: Claimants::default(),
             lingering: BTreeSet::new(),
@@ -275,12 +287,8 @@ impl Remembered {
             }
         }
         part.multipath = std::mem::take(&mut self.admission.multipath);
-        let own = self.state.own_endpoint();
-        fail_closed(hostnet, &part, own.is_some(), &self.gateways);
-        let (routes, condition) = match own {
-            Some(own) => (gateway::routes(&self.desired, &self.state, own, &part), None),
-            None => worker::routes(&self.desired, &self.state, &part),
-        };
+        fail_closed(hostnet, &part, self.state.own_endpoint().is_some(), &self.gateways);
+        let (routes, condition) = (self.parts.routes)(&self.desired, &self.state, &part);
         self.desired.hostnet.routes.extend(routes);
         self.admission.multipath = part.multipath;
         condition
@@ -293,7 +301,7 @@ impl Remembered {
         if let DesiredServices::Rules(rules) = &mut hostnet.services {
             rules.remote.clone_from(&remote);
         }
-        let onward = filter::onward(&self.state, &self.admission);
+        let onward = (self.parts.onward)(&self.state, &self.admission);
         if let Some(guard) = &mut hostnet.guard {
             (guard.remote, guard.onward) = (remote, onward);
             guard.gateways.clone_from(&self.gateways);

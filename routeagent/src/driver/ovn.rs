@@ -1,0 +1,211 @@
+//! The driver for OVN-Kubernetes: OVN brings pods' packets for remote clusters to the gateway's node and packets from there to
+//! pods and services, through each node's management port.
+//!
+//! ```text
+//!   pod ─▶ ovn_cluster_router ─(policies: trieste-plugin-sync)─▶ ovn-k8s-mp0 of the gateway's node ─▶ table 150 ─▶ TUN
+//!   TUN ─▶ table 149 ─▶ ovn-k8s-mp0 ─▶ OVN: load balancer or pod, on whatever node
+//!   another node's own packets ─▶ main table ─▶ ovn-k8s-mp0 ─▶ OVN ─▶ as a pod's
+//! ```
+//!
+//! Nothing goes over `vx-submariner`. What is for a remote cluster leaves a gateway by the TUN alone and other nodes by the
+//! management port alone; both refuse it otherwise. On a gateway the TUN's routes come before the ones that lead to the
+//! management port, so that a pod's packet is never sent back to OVN: upstream's table 150, whose default route leads there,
+//! is saved by IPsec's policies, which come before routing. A pod's packets need not pass a node's own routes at all: OVN itself
+//! drops what is for a closed network (`trieste-ovn`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::memory::{Parts, Remembered, Routes};
+use super::outlet::{self, hop_out, path_mtu, with_mtu};
+use super::refusals::{close_bridges, fail_closed, gateways_inside};
+use super::{Deliverer, Desired, Driver, Memory, Plugins, Promise, filter};
+use crate::admit::{Admission, admit};
+use crate::condition::Condition;
+use crate::constants::{TABLE_DELIVERY, TABLE_MAIN};
+use crate::family::Family;
+use crate::hostnet::{Delivery, Guard, Hop, Pass, Route, Rule};
+use crate::state::{ClusterState, DeviceAddress, Endpoint};
+
+/// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
+pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
+
+/// What a change of remote clusters concerns.
+const PARTS: Parts = Parts { routes, onward: |_, _| BTreeSet::new() };
+
+/// See the module.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ovn;
+
+impl Driver for Ovn {
+    fn name(&self) -> &'static str {
+        "ovn-kubernetes"
+    }
+
+    fn plugins(&self) -> Plugins {
+        Plugins::Named(&["OVNKubernetes"])
+    }
+
+    fn promise(&self) -> Promise {
+        Promise {
+            delivery: Deliverer::Plugin,
+            // OVN sends a remote network's packets to one next hop.
+            has_several_gateways: false,
+            services: Deliverer::Plugin,
+            needs_synchronizer: true,
+        }
+    }
+
+    fn lookups(&self, state: &ClusterState) -> BTreeSet<IpAddr> {
+        state.node.pod_networks.iter().map(far_address).collect()
+    }
+
+    fn desired(&self, state: &ClusterState) -> Desired {
+        let admission = admit(state);
+        let gateways = gateways_inside(state, &admission);
+        let mut desired = Desired { conditions: admission.refused.clone(), ..Desired::default() };
+        let own = state.own_endpoint();
+        fail_closed(&mut desired.hostnet, &admission, own.is_some(), &gateways);
+        close_bridges(&mut desired.hostnet, state);
+        if let Some(own) = own {
+            outlet::add(&mut desired, state, own, &admission);
+            deliver(&mut desired, state);
+        }
+        let (routes, condition) = routes(&desired, state, &admission);
+        desired.hostnet.routes.extend(routes);
+        desired.conditions.extend(condition);
+        desired.conditions.extend(missing_ports(state, &admission));
+        if state.has_several_gateways() {
+            desired.conditions.insert(Condition::OneGatewayOnly { driver: self.name() });
+        }
+        filter(&mut desired, state, &admission, &gateways);
+        desired
+    }
+
+    fn remember(&self, state: ClusterState, desired: Desired) -> Box<dyn Memory> {
+        Box::new(Remembered::new(PARTS, state, desired))
+    }
+}
+
+/// Returns the routes to remote networks: out of the gateway's device, or to OVN.
+fn routes(_: &Desired, state: &ClusterState, admission: &Admission) -> Routes {
+    let own = state.own_endpoint();
+    let has_gateway = state.any_gateway().is_some();
+    // Very many networks share few hops, except where the kernel's IPsec picks packets up.
+    let mut cache: BTreeMap<Family, Option<Hop>> = BTreeMap::new();
+    let mtu = path_mtu(state);
+    let mut routes = Vec::new();
+    for network in admission.routed() {
+        let family = Family::of_net(network);
+        let route = match own {
+            Some(own) => {
+                let hop = || hop_out(state, own, network);
+                let hop = match state.tun() {
+                    Some(_) => cache.entry(family).or_insert_with(hop).clone(),
+                    None => hop(),
+                };
+                hop.map(|hop| with_mtu(mtu, *network, hop))
+            }
+            None => {
+                let hop = cache.entry(family).or_insert_with(|| to_ovn(state, family)).clone();
+                let hop = hop.filter(|_| has_gateway);
+                hop.map(|hop| Route::leading(TABLE_MAIN, *network, hop).with_mtu(port_mtu(state, mtu)))
+            }
+        };
+        routes.extend(route);
+    }
+    (routes, None)
+}
+
+/// Adds the routes by which what comes from remote clusters enters OVN: to pods, and to services, which OVN translates. The
+/// main table has one to services as well, which leads to the node's external bridge and makes this node the source.
+fn deliver(desired: &mut Desired, state: &ClusterState) {
+    let Some(tun) = state.tun() else { return };
+    let mut families = BTreeSet::new();
+    for network in state.local_networks() {
+        let family = Family::of_net(network);
+        let Some(via) = next_hop(state, family) else { continue };
+        let hop = Hop::Via { name: MANAGEMENT_PORT.to_owned(), via, source: None };
+        desired.hostnet.routes.insert(Route::leading(TABLE_DELIVERY, *network, hop));
+        families.insert(family);
+    }
+    desired.hostnet.rules.extend(families.into_iter().map(|family| Rule::delivery(family, tun)));
+}
+
+/// Adds the packet filter, and what other programs' filters have to let through.
+fn filter(desired: &mut Desired, state: &ClusterState, admission: &Admission, gateways: &BTreeSet<IpAddr>) {
+    let own = state.own_endpoint();
+    let way = if own.is_some() { state.tun() } else { Some(MANAGEMENT_PORT) };
+    let base = filter::guard(state, admission, gateways, way.into_iter().chain(["lo"]));
+    desired.hostnet.guard = Some(Guard { uplinks: state.uplinks(), delivery: delivery(state, own), ..base });
+    let devices: BTreeSet<String> = own.and_then(|_| state.tun()).into_iter().map(str::to_owned).collect();
+    desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: BTreeSet::new() };
+}
+
+fn delivery(state: &ClusterState, own: Option<&Endpoint>) -> Delivery {
+    match (own, state.tun()) {
+        (Some(_), None) => Delivery::Ipsec,
+        _ => Delivery::Inlets,
+    }
+}
+
+/// Returns the hop of this node's own packets to its logical switch.
+fn to_ovn(state: &ClusterState, family: Family) -> Option<Hop> {
+    let via = next_hop(state, family)?;
+    Some(Hop::Via { name: MANAGEMENT_PORT.to_owned(), via, source: state.source_address(family) })
+}
+
+/// Returns the address of OVN's router on this node's logical switch.
+fn next_hop(state: &ClusterState, family: Family) -> Option<IpAddr> {
+    let own = port_address(state, family)?.network;
+    let far = state.node.pod_networks.iter().filter(|net| Family::of_net(net) == family).map(far_address);
+    let resolved = far.filter_map(|address| state.resolved_routes.get(&address));
+    let known = resolved.filter(|route| route.device == MANAGEMENT_PORT).find_map(|route| route.via);
+    // Where no route names it: the router's port has the first address of each node's network.
+    let first = || own.trunc().hosts().find(|address| *address != own.network());
+    known.or_else(first).filter(|via| *via != own.addr())
+}
+
+/// Returns the management port's address.
+#[must_use]
+pub fn port_address(state: &ClusterState, family: Family) -> Option<&DeviceAddress> {
+    let is_of_family = |own: &&DeviceAddress| Family::of(own.network.addr()) == family;
+    state.addresses.iter().filter(|own| own.device == MANAGEMENT_PORT && is_global(own)).find(is_of_family)
+}
+
+fn is_global(own: &DeviceAddress) -> bool {
+    match own.network.addr() {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    }
+}
+
+/// Returns the families of remote networks that the management port has no address of.
+fn missing_ports(state: &ClusterState, admission: &Admission) -> Option<Condition> {
+    // All that are accepted, as the memory knows of these whether their families have changed.
+    let wanted: BTreeSet<Family> = admission.accepted.keys().map(Family::of_net).collect();
+    let is_own = |family: &Family| state.node.pod_networks.iter().any(|net| Family::of_net(net) == *family);
+    let missing = wanted.into_iter().filter(is_own).find(|family| next_hop(state, *family).is_none())?;
+    Some(Condition::NoManagementPort { device: MANAGEMENT_PORT, family: missing })
+}
+
+/// Returns the MTU of a route by the management port, where the way to other clusters carries less than the port.
+fn port_mtu(state: &ClusterState, path: Option<u32>) -> Option<u32> {
+    let port = state.mtus.get(MANAGEMENT_PORT);
+    path.filter(|path| port.is_none_or(|port| path < port))
+}
+
+/// Returns a pod address that is hardly this node's, to find the way to all of them by.
+fn far_address(network: &IpNet) -> IpAddr {
+    match network {
+        IpNet::V4(net) if net.prefix_len() < 31 => {
+            IpAddr::V4((u32::from(net.broadcast()).saturating_sub(1)).into())
+        }
+        IpNet::V4(_) | IpNet::V6(_) => network.broadcast(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

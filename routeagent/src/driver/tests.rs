@@ -1,0 +1,132 @@
+//! Which driver serves which plugin, and what all of them keep.
+
+use std::collections::BTreeSet;
+
+use super::registry::{DRIVERS, serving};
+use super::*;
+use crate::hostnet::{Hop, Rule};
+use crate::state::{Cluster, ClusterNode, DeviceAddress, Endpoint, Node, ResolvedRoute};
+
+/// A node of cluster `a` with networks of both families, which knows cluster `b` with one of each and cluster `c`, whose
+/// gateway is gone.
+pub(super) fn state(plugin: &str, hostname: &str) -> ClusterState {
+    let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+    let mut own = Endpoint::new("a-cable", "a", "a-gw1");
+    own.addresses = vec!["172.31.1.11".parse().unwrap()];
+    let mut other = Endpoint::new("b-cable", "b", "b-gw1");
+    other.subnets = nets(&["10.2.0.0/16", "fd00:2::/48"]);
+    let node = |name: &str, host: u8| ClusterNode {
+        name: name.into(),
+        hostname: name.into(),
+        addresses: [format!("172.31.1.{host}").parse().unwrap()].into(),
+        ..ClusterNode::default()
+    };
+    let host = if hostname == "a-gw1" { 11 } else { 21 };
+    let way = ResolvedRoute { device: "br-ex".into(), via: None, source: None };
+    ClusterState {
+        node: Node {
+            cluster: "a".into(),
+            hostname: hostname.into(),
+            pod_networks: nets(&["10.1.0.0/16", "fd00:1::/48"]),
+            service_networks: nets(&["100.65.0.0/16", "fd00:65::/112"]),
+            tun: "submariner".into(),
+            plugin: plugin.into(),
+            ..Node::default()
+        },
+        endpoints: vec![own, other],
+        clusters: vec![Cluster { id: "c".into(), created: 1, networks: nets(&["10.3.0.0/16"]) }],
+        nodes: vec![node("a-gw1", 11), node("a-w1", 21)],
+        addresses: [("br-ex", format!("172.31.1.{host}/24"))]
+            .map(|(device, network)| DeviceAddress {
+                device: device.into(),
+                network: network.parse().unwrap(),
+            })
+            .into(),
+        resolved_routes: [("8.8.8.8".parse().unwrap(), way)].into(),
+        mtus: [("br-ex".to_owned(), 1500)].into(),
+        ..ClusterState::default()
+    }
+}
+
+#[test]
+fn plugin_detect_each_name_has_its_driver_and_unknown_ones_the_last() {
+    for (plugin, driver) in [
+        ("OVNKubernetes", "ovn-kubernetes"),
+        ("ovnkubernetes", "ovn-kubernetes"),
+        ("generic", "kubeproxy"),
+        ("calico", "kubeproxy"),
+        ("OpenShiftSDN", "kubeproxy"),
+        ("", "kubeproxy"),
+        ("somebody-elses", "kubeproxy"),
+    ] {
+        assert_eq!(serving(plugin).name(), driver, "{plugin}");
+    }
+    assert_eq!(DRIVERS.last().map(|driver| driver.plugins()), Some(Plugins::Others));
+    let names: BTreeSet<_> = DRIVERS.iter().map(|driver| driver.name()).collect();
+    assert_eq!(names.len(), DRIVERS.len());
+}
+
+/// What is true of every driver, on gateways and other nodes, whatever else it does.
+#[test]
+fn every_driver_fails_closed_routes_what_has_a_gateway_and_drops_forged_sources() {
+    let routed: BTreeSet<IpNet> = ["10.2.0.0/16", "fd00:2::/48"].map(|net| net.parse().unwrap()).into();
+    let closed: BTreeSet<IpNet> = routed.iter().copied().chain(["10.3.0.0/16".parse().unwrap()]).collect();
+    for driver in DRIVERS {
+        for hostname in ["a-gw1", "a-w1"] {
+            let mut state = state("generic", hostname);
+            let own: Vec<&str> = match hostname {
+                "a-gw1" => vec!["10.1.1.2/24", "fd00:1:0:1::2/64"],
+                _ => vec!["10.1.3.2/24", "fd00:1:0:3::2/64"],
+            };
+            for network in own {
+                for device in ["cni0", "ovn-k8s-mp0"] {
+                    let network = network.parse().unwrap();
+                    state.addresses.insert(DeviceAddress { device: device.into(), network });
+                }
+            }
+            let about = format!("{} on {hostname}", driver.name());
+            let desired = driver.desired(&state);
+            let refused = desired.hostnet.routes.iter().filter(|route| route.hop == Hop::Unreachable);
+            let refused: BTreeSet<IpNet> = refused.map(|route| route.destination).collect();
+            assert!(refused.is_superset(&closed), "{about}: {refused:?}");
+            let is_of_ours = |net: &IpNet| state.node.pod_networks.iter().any(|all| all.contains(net));
+            let led = desired.hostnet.routes.iter().filter(|route| route.hop != Hop::Unreachable);
+            let led: BTreeSet<IpNet> = led.map(|route| route.destination).collect();
+            let led: BTreeSet<IpNet> = led.into_iter().filter(|net| closed.contains(net)).collect();
+            assert_eq!(led, routed, "{about}");
+            assert!(!led.iter().any(is_of_ours), "{about}");
+            let guard = desired.hostnet.guard.unwrap();
+            assert_eq!(guard.remote, crate::networks::disjoint(&closed), "{about}");
+            assert!(!guard.inlets.contains("br-ex") && guard.inlets.contains("lo"), "{about}");
+            let marked = desired.hostnet.rules.contains(&Rule::mark(crate::family::Family::V4));
+            assert_eq!(marked, hostname == "a-gw1", "{about}");
+        }
+    }
+}
+
+/// A driver without a memory of its own is asked again.
+#[test]
+fn an_answer_alone_follows_nothing() {
+    #[derive(Debug)]
+    struct Plain;
+    impl Driver for Plain {
+        fn name(&self) -> &'static str {
+            "plain"
+        }
+        fn plugins(&self) -> Plugins {
+            Plugins::Named(&["plain"])
+        }
+        fn promise(&self) -> Promise {
+            kubeproxy::KubeProxy.promise()
+        }
+        fn desired(&self, _: &ClusterState) -> Desired {
+            Desired::default()
+        }
+    }
+    let state = state("plain", "a-gw1");
+    let mut memory = Plain.remember(state.clone(), Plain.desired(&state));
+    assert_eq!(memory.desired(), &Desired::default());
+    assert_eq!(memory.follow(&state, &ClusterView::default()), None);
+    assert_eq!(memory.close(&BTreeSet::new()), None);
+    assert!(memory.vanished().is_empty() && Plain.lookups(&state).is_empty());
+}
