@@ -32,6 +32,7 @@ use crate::grace::Turnover;
 use crate::hostnet::HostNet;
 use crate::state::ClusterState;
 use crate::view::ClusterView;
+use crate::zone::Zone;
 
 /// The network plugins that a driver serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +128,11 @@ pub trait Memory: Send {
 
     /// Returns the networks that are closed although nobody claims them, and were not among those of this node's pods.
     fn vanished(&self) -> &BTreeSet<IpNet>;
+
+    /// Returns what the plugin's database has to say of remote clusters, if this node is to write it.
+    fn zone(&self) -> Option<Zone> {
+        None
+    }
 
     /// Takes over the claims of a view, without regard to networks that nobody claims; returns those that came and went.
     /// `state` is the whole state but for remote clusters. `None` where more may change than what is claimed.

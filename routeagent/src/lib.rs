@@ -67,3 +67,4 @@ pub mod taint;
 pub mod view;
 pub mod vxlan;
 pub mod wait;
+pub mod zone;

@@ -24,7 +24,7 @@ use trieste_routeagent::reconcile::{Pass, Reconciler};
 use trieste_routeagent::schedule::Outcome;
 use trieste_routeagent::source::{self, Channels, Reader};
 use trieste_routeagent::state::Node;
-use trieste_routeagent::{keep, liveness, names, status, taint, wait};
+use trieste_routeagent::{keep, liveness, names, status, taint, wait, zone};
 
 fn main() -> ExitCode {
     let options = Options::from_flags_and_environment(std::env::args_os(), |name| std::env::var_os(name));
@@ -152,6 +152,8 @@ async fn serve(
         tokio::spawn(async move { taint::keep_removed(&store, &name, views, reports).await });
     }
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
+    let zones = serving(&node.plugin).promise().needs_synchronizer.then(|| reconciler.zones());
+    let _routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
     let publisher = options.node_name.as_ref().map(|name| {
         let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());
         let stop = async move { drop(stopped.changed().await) };

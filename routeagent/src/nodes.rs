@@ -24,6 +24,10 @@ const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 pub const TAINT: &str = "trieste.io/not-ready";
 /// From the specification: the annotation with a fixed MSS (api §8.1).
 const CLAMP_MSS: &str = "submariner.io/tcp-clamp-mss";
+/// From the specification: a node's addresses on the switch between zones (api §8.5).
+const TRANSIT: &str = "k8s.ovn.org/node-transit-switch-port-ifaddr";
+/// Ours: longest such annotation that is read, bytes.
+const MAX_TRANSIT: usize = 1024;
 
 /// The nodes of the own cluster, by name, kept up to date from a store's events.
 #[derive(Debug, Default)]
@@ -127,6 +131,7 @@ fn read(object: &Object) -> Read {
         addresses: addresses(object, &mut problems),
         pod_networks: pod_networks(object, &mut problems),
         clamp_mss: clamp_mss(metadata, &mut problems),
+        transit_addresses: transit_addresses(metadata, &mut problems),
         is_tainted: is_tainted(object),
     };
     Read { node, problems }
@@ -158,6 +163,18 @@ fn clamp_mss(metadata: &ObjectMeta, problems: &mut Vec<String>) -> Option<u16> {
         problems.push(format!("annotation {CLAMP_MSS}: `{}` is not a number of bytes", shown(text)));
     }
     parsed
+}
+
+/// Reads OVN-Kubernetes' annotation: `{"ipv4":"100.88.0.2/16","ipv6":"fd97::2/64"}`.
+fn transit_addresses(metadata: &ObjectMeta, problems: &mut Vec<String>) -> BTreeSet<IpAddr> {
+    let Some(text) = metadata.annotations.get(TRANSIT) else { return BTreeSet::new() };
+    let read: Option<BTreeMap<String, IpNet>> =
+        Some(text).filter(|text| text.len() <= MAX_TRANSIT).and_then(|text| serde_json::from_str(text).ok());
+    let Some(read) = read else {
+        problems.push(format!("annotation {TRANSIT}: `{}` has no addresses by family", shown(text)));
+        return BTreeSet::new();
+    };
+    ["ipv4", "ipv6"].iter().filter_map(|family| read.get(*family)).map(IpNet::addr).collect()
 }
 
 fn parsed<T: std::str::FromStr + Ord>(
@@ -202,6 +219,7 @@ mod tests {
             addresses: ["172.31.1.21", "fd00:31::21"].map(|text| text.parse().unwrap()).into(),
             pod_networks: ["10.1.3.0/24", "fd00:1:3::/64"].map(|text| text.parse().unwrap()).into(),
             clamp_mss: Some(1300),
+            transit_addresses: BTreeSet::new(),
             is_tainted: false,
         };
         assert_eq!(read, Read { node: expected, problems: Vec::new() });
@@ -237,6 +255,27 @@ mod tests {
             texts.iter().any(|text| text.contains("tcp-clamp-mss") && !text.contains('\u{1b}')),
             "{texts:?}"
         );
+    }
+
+    #[test]
+    fn plugin_ovn_addresses_between_zones_are_read_and_what_is_none_is_named() {
+        let long = format!("{{\"ipv4\":\"100.88.0.2/16\",\"x\":\"{}\"}}", "1".repeat(MAX_TRANSIT));
+        let both = r#"{"ipv4":"100.88.0.2/16","ipv6":"fd97::2/64"}"#;
+        let cases: [(&str, &[&str]); 5] = [
+            (both, &["100.88.0.2", "fd97::2"]),
+            (r#"{"ipv4":"100.88.0.2/16"}"#, &["100.88.0.2"]),
+            (r#"{"ipv4":"x"}"#, &[]),
+            ("[]", &[]),
+            (&long, &[]),
+        ];
+        for (text, expected) in cases {
+            let mut object = node(&json!({}));
+            object.metadata.annotations.insert(TRANSIT.to_owned(), text.to_owned());
+            let read = read(&object);
+            let expected: BTreeSet<IpAddr> = expected.iter().map(|text| text.parse().unwrap()).collect();
+            assert_eq!(read.problems.is_empty(), !expected.is_empty(), "{text}");
+            assert_eq!(read.node.transit_addresses, expected, "{text}");
+        }
     }
 
     #[test]

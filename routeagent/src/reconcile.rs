@@ -27,6 +27,7 @@ use crate::restore::Restoration;
 use crate::schedule::Outcome;
 use crate::state::{DeviceAddress, Node};
 use crate::view::ClusterView;
+use crate::zone::Zone;
 pub use outcome::Serving;
 use outcome::{MOST_LINES, is_closing, is_failure, is_outdated, serving, shortened, waits_for};
 use prepared::{Graces, Last, Prepared};
@@ -72,6 +73,8 @@ pub struct Reconciler<H> {
     left: Option<Reading>,
     /// What the last pass desired.
     memory: Option<Box<dyn Memory>>,
+    /// What the network plugin's database has to say.
+    zones: watch::Sender<Option<Zone>>,
 }
 
 impl<H: Host> Reconciler<H> {
@@ -100,7 +103,13 @@ impl<H: Host> Reconciler<H> {
             query: None,
             left: None,
             memory: None,
+            zones: watch::Sender::default(),
         }
+    }
+
+    /// Returns a receiver of what the network plugin's database has to say of remote clusters, if this node is to write that.
+    pub fn zones(&self) -> watch::Receiver<Option<Zone>> {
+        self.zones.subscribe()
     }
 
     /// Sets how long a network stays closed after nobody claims it any more.
@@ -176,6 +185,10 @@ impl<H: Host> Reconciler<H> {
         let last = Last { left: self.left.take(), is_unchanged, memory: self.memory.take() };
         let prepared = self.prepare(view, &mut grace, last).await?;
         let Prepared { mut plan, memory, reading, listener, is_new, has_filter, had_services } = prepared;
+        if is_new {
+            let zone = memory.zone();
+            self.zones.send_if_modified(|last| std::mem::replace(last, zone.clone()) != zone);
+        }
         let hostnet = &memory.desired().hostnet;
         let addresses = reading.observed.addresses.clone();
         self.query = Some(reading.query.clone());

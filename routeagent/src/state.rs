@@ -69,6 +69,9 @@ pub struct ClusterNode {
     pub pod_networks: BTreeSet<IpNet>,
     /// The value of its annotation `submariner.io/tcp-clamp-mss`, bytes of TCP payload.
     pub clamp_mss: Option<u16>,
+    /// Its addresses on the switch between OVN-Kubernetes' zones (`k8s.ovn.org/node-transit-switch-port-ifaddr`), one of each
+    /// family at most.
+    pub transit_addresses: BTreeSet<IpAddr>,
     /// Whether it has the taint that keeps pods off until it is closed (`taint.rs`).
     pub is_tainted: bool,
 }

@@ -19,7 +19,7 @@ use crate::family::Family;
 use crate::state::ClusterState;
 
 /// What a change of remote clusters concerns.
-const PARTS: Parts = Parts { routes, onward: filter::onward };
+const PARTS: Parts = Parts { routes, onward: filter::onward, hops: |_| None };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]

@@ -20,6 +20,7 @@ use crate::networks::{Networks, disjoint};
 use crate::services::DesiredServices;
 use crate::state::{Cluster, ClusterState, Endpoint};
 use crate::view::ClusterView;
+use crate::zone::{Hops, Zone};
 
 /// Routes to networks of remote clusters, and why there are none.
 pub(super) type Routes = (Vec<Route>, Option<Condition>);
@@ -31,6 +32,8 @@ pub(super) struct Parts {
     pub(super) routes: fn(&Desired, &ClusterState, &Admission) -> Routes,
     /// Returns where packets go that only pass through this node.
     pub(super) onward: fn(&ClusterState, &Admission) -> BTreeSet<IpNet>,
+    /// Returns the way to the gateway by the plugin's database, if this node is to write it there.
+    pub(super) hops: fn(&ClusterState) -> Option<Hops>,
 }
 
 /// A memory of drivers whose routes to a network depend on that network and its cluster alone.
@@ -316,6 +319,16 @@ impl Memory for Remembered {
 
     fn vanished(&self) -> &BTreeSet<IpNet> {
         &self.vanished
+    }
+
+    fn zone(&self) -> Option<Zone> {
+        let hops = (self.parts.hops)(&self.state)?;
+        let mut accepted: BTreeMap<String, BTreeSet<IpNet>> = BTreeMap::new();
+        for (network, one) in &self.admission.accepted {
+            accepted.entry(one.cluster.clone()).or_default().insert(*network);
+        }
+        let closed = self.admission.closed.union(&self.lingering).copied().collect();
+        Some(Zone { hops, accepted, closed })
     }
 
     fn follow(&mut self, state: &ClusterState, view: &ClusterView) -> Option<Turnover> {

@@ -28,12 +28,13 @@ use crate::constants::{TABLE_DELIVERY, TABLE_MAIN};
 use crate::family::Family;
 use crate::hostnet::{Delivery, Guard, Hop, Pass, Route, Rule};
 use crate::state::{ClusterState, DeviceAddress, Endpoint};
+use crate::zone::Hops;
 
 /// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
 
 /// What a change of remote clusters concerns.
-const PARTS: Parts = Parts { routes, onward: |_, _| BTreeSet::new() };
+const PARTS: Parts = Parts { routes, onward: |_, _| BTreeSet::new(), hops };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -189,6 +190,15 @@ fn missing_ports(state: &ClusterState, admission: &Admission) -> Option<Conditio
     let is_own = |family: &Family| state.node.pod_networks.iter().any(|net| Family::of_net(net) == *family);
     let missing = wanted.into_iter().filter(is_own).find(|family| next_hop(state, *family).is_none())?;
     Some(Condition::NoManagementPort { device: MANAGEMENT_PORT, family: missing })
+}
+
+/// Returns how other nodes' pods reach the gateway, where this node has the leading one.
+fn hops(state: &ClusterState) -> Option<Hops> {
+    let is_here = state.active_endpoint().is_some_and(|leader| leader.hostname == state.node.hostname);
+    let own = Family::ALL.iter().filter_map(|family| port_address(state, *family));
+    let own = own.map(|address| address.network.addr()).collect();
+    let others = state.own_node().map(|node| node.transit_addresses.iter().copied().collect());
+    is_here.then(|| Hops { own, others: others.unwrap_or_default() })
 }
 
 /// Returns the MTU of a route by the management port, where the way to other clusters carries less than the port.

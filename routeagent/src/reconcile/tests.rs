@@ -71,8 +71,7 @@ async fn without_a_filter_the_vxlan_is_neither_made_nor_opened() {
             hostname: name.to_owned(),
             addresses: [own.parse().unwrap()].into(),
             pod_networks: [format!("10.1.{}.0/24", own.len()).parse().unwrap()].into(),
-            clamp_mss: None,
-            is_tainted: false,
+            ..ClusterNode::default()
         };
         let nodes = vec![node("a-gw1", "172.31.1.11"), node("a-w1", "172.31.3.2")];
         let mut reconciler = reconciler(host);

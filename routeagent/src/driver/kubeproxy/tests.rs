@@ -56,6 +56,7 @@ pub(super) fn cluster(seen_from: &str, remote: &[&str]) -> ClusterState {
                 .map(|net| net.parse().unwrap())
                 .collect(),
             clamp_mss: None,
+            transit_addresses: BTreeSet::new(),
             is_tainted: false,
         })
         .collect();
