@@ -20,6 +20,8 @@ pub const VX_VNI: u32 = 100;
 pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.
 pub const VX_PREFIX: &str = "240.0.0.0/8";
+/// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
+pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
 /// Port a gateway's cables use when its Endpoint names none.
 pub const DEFAULT_CABLE_PORT: u16 = 4500;
 /// Port of NAT discovery when an Endpoint names none.

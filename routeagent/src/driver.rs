@@ -105,6 +105,9 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// Returns what it does and what it leaves to the plugin.
     fn promise(&self) -> Promise;
 
+    /// Returns the device by which packets for remote clusters leave nodes without a gateway.
+    fn device_to_gateway(&self) -> &'static str;
+
     /// Returns the addresses whose routes it needs, beside those of [`ClusterState::lookup_addresses`].
     fn lookups(&self, _: &ClusterState) -> BTreeSet<IpAddr> {
         BTreeSet::new()

@@ -35,7 +35,7 @@ use trieste_control::timer::sleep_until;
 
 use crate::agent::{Report, changed};
 use crate::condition::Condition;
-use crate::constants::VX_DEVICE;
+use crate::driver::registry::serving;
 use crate::reconcile::Serving;
 use crate::state::{DeviceAddress, Node};
 use crate::status::{Checking, Content, is_gateway, node_conditions, sources};
@@ -227,7 +227,7 @@ impl<S: Store> Publisher<S> {
         };
         let is_new = self.probing.is_none() || sources != in_use;
         if is_new {
-            self.probing = Some(Probing::start(&self.node.cluster, pinger, sources));
+            self.probing = Some(Probing::start(&self.node, pinger, sources));
         }
         let Some(probing) = &mut self.probing else { return Checking::NoSource };
         if is_new || have_moved {
@@ -249,13 +249,13 @@ impl<S: Store> Publisher<S> {
 
 impl Probing {
     /// Probes leave by the device to the gateway alone, and so never in clear.
-    fn start(cluster: &str, pinger: PingerConfig, sources: Vec<IpAddr>) -> Self {
+    fn start(node: &Node, pinger: PingerConfig, sources: Vec<IpAddr>) -> Self {
         let conditions = Conditions::new();
         let options = ProbeOptions {
-            cluster_id: cluster.to_owned(),
+            cluster_id: node.cluster.clone(),
             pinger,
             sources: sources.clone(),
-            device: Some(VX_DEVICE.to_owned()),
+            device: Some(serving(&node.plugin).device_to_gateway().to_owned()),
         };
         let probes = Probes::spawn(options, conditions.clone());
         Self { views: probes.watch(), probes, sources, conditions }

@@ -12,6 +12,7 @@ mod serve;
 mod worker;
 
 use crate::admit::{Admission, admit};
+use crate::constants::VX_DEVICE;
 use crate::driver::memory::{Parts, Remembered, Routes};
 use crate::driver::refusals::{close_bridges, fail_closed, gateways_inside};
 use crate::driver::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
@@ -19,7 +20,12 @@ use crate::family::Family;
 use crate::state::ClusterState;
 
 /// What a change of remote clusters concerns.
-const PARTS: Parts = Parts { routes, onward: filter::onward, hops: |_| None };
+const PARTS: Parts = Parts {
+    routes,
+    has_table: |state| state.own_endpoint().is_some(),
+    onward: filter::onward,
+    hops: |_| None,
+};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +47,10 @@ impl Driver for KubeProxy {
             services: Deliverer::Gateway,
             needs_synchronizer: false,
         }
+    }
+
+    fn device_to_gateway(&self) -> &'static str {
+        VX_DEVICE
     }
 
     fn desired(&self, state: &ClusterState) -> Desired {

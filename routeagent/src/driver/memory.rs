@@ -30,6 +30,8 @@ pub(super) type Routes = (Vec<Route>, Option<Condition>);
 pub(super) struct Parts {
     /// Returns the routes to networks of remote clusters, once the rest is desired, and why there are none.
     pub(super) routes: fn(&Desired, &ClusterState, &Admission) -> Routes,
+    /// Returns `true` if the node has a table of its own for routes to remote networks, which therefore refuses them as well.
+    pub(super) has_table: fn(&ClusterState) -> bool,
     /// Returns where packets go that only pass through this node.
     pub(super) onward: fn(&ClusterState, &Admission) -> BTreeSet<IpNet>,
     /// Returns the way to the gateway by the plugin's database, if this node is to write it there.
@@ -290,7 +292,7 @@ impl Remembered {
             }
         }
         part.multipath = std::mem::take(&mut self.admission.multipath);
-        fail_closed(hostnet, &part, self.state.own_endpoint().is_some(), &self.gateways);
+        fail_closed(hostnet, &part, (self.parts.has_table)(&self.state), &self.gateways);
         let (routes, condition) = (self.parts.routes)(&self.desired, &self.state, &part);
         self.desired.hostnet.routes.extend(routes);
         self.admission.multipath = part.multipath;

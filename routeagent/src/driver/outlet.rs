@@ -22,14 +22,18 @@ const ESP_OVERHEAD: u32 = 37;
 /// Endpoint, has an MTU of its own.
 const VXLAN_OVERHEAD: u32 = 22;
 
-/// Adds the rules of a gateway's node and its device's settings; the routes lead out by [`hop_out`].
-pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
+/// Adds the rules of a node that has the table for remote networks, and its exceptions.
+pub(super) fn add_table(desired: &mut Desired, admission: &Admission) {
     for family in Family::ALL {
         desired.hostnet.rules.extend([Rule::mark(family), Rule::gateway(family)]);
     }
     for network in &admission.carved {
         desired.hostnet.routes.insert(Route::gateway(*network, Hop::Throw));
     }
+}
+
+/// Adds the settings of a gateway's device; the routes lead out by [`hop_out`].
+pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
     if let Some(tun) = state.tun() {
         desired.hostnet.sysctls.extend(device_settings(state, tun, admission));
     }

@@ -4,14 +4,15 @@
 //! ```text
 //!   pod ─▶ ovn_cluster_router ─(policies: trieste-plugin-sync)─▶ ovn-k8s-mp0 of the gateway's node ─▶ table 150 ─▶ TUN
 //!   TUN ─▶ table 149 ─▶ ovn-k8s-mp0 ─▶ OVN: load balancer or pod, on whatever node
-//!   another node's own packets ─▶ main table ─▶ ovn-k8s-mp0 ─▶ OVN ─▶ as a pod's
+//!   another node's own packets ─▶ table 150 ─▶ ovn-k8s-mp0 ─▶ OVN ─▶ as a pod's
 //! ```
 //!
-//! Nothing goes over `vx-submariner`. What is for a remote cluster leaves a gateway by the TUN alone and other nodes by the
-//! management port alone; both refuse it otherwise. On a gateway the TUN's routes come before the ones that lead to the
-//! management port, so that a pod's packet is never sent back to OVN: upstream's table 150, whose default route leads there,
-//! is saved by IPsec's policies, which come before routing. A pod's packets need not pass a node's own routes at all: OVN itself
-//! drops what is for a closed network (`trieste-ovn`).
+//! Nothing goes over `vx-submariner`. Every node has the table 150 for remote networks, as upstream's have with this plugin: in
+//! the main table routes to the management port are OVN-Kubernetes' own. What is for a remote cluster leaves a gateway by the
+//! TUN alone and other nodes by the management port alone; both refuse it otherwise. On a gateway the table leads to the TUN
+//! and never to OVN, so that a pod's packet is not sent back: upstream's, whose default route leads there, is saved by IPsec's
+//! policies, which come before routing. A pod's packets need not pass a node's own routes at all: OVN itself drops what is for
+//! a closed network (`trieste-ovn`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,17 +25,14 @@ use super::refusals::{close_bridges, fail_closed, gateways_inside};
 use super::{Deliverer, Desired, Driver, Memory, Plugins, Promise, filter};
 use crate::admit::{Admission, admit};
 use crate::condition::Condition;
-use crate::constants::{TABLE_DELIVERY, TABLE_MAIN};
+use crate::constants::{MANAGEMENT_PORT, TABLE_DELIVERY};
 use crate::family::Family;
 use crate::hostnet::{Delivery, Guard, Hop, Pass, Route, Rule};
 use crate::state::{ClusterState, DeviceAddress, Endpoint};
 use crate::zone::Hops;
 
-/// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
-pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
-
 /// What a change of remote clusters concerns.
-const PARTS: Parts = Parts { routes, onward: |_, _| BTreeSet::new(), hops };
+const PARTS: Parts = Parts { routes, has_table: |_| true, onward: |_, _| BTreeSet::new(), hops };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,6 +57,10 @@ impl Driver for Ovn {
         }
     }
 
+    fn device_to_gateway(&self) -> &'static str {
+        MANAGEMENT_PORT
+    }
+
     fn lookups(&self, state: &ClusterState) -> BTreeSet<IpAddr> {
         state.node.pod_networks.iter().map(far_address).collect()
     }
@@ -68,8 +70,9 @@ impl Driver for Ovn {
         let gateways = gateways_inside(state, &admission);
         let mut desired = Desired { conditions: admission.refused.clone(), ..Desired::default() };
         let own = state.own_endpoint();
-        fail_closed(&mut desired.hostnet, &admission, own.is_some(), &gateways);
+        fail_closed(&mut desired.hostnet, &admission, true, &gateways);
         close_bridges(&mut desired.hostnet, state);
+        outlet::add_table(&mut desired, &admission);
         if let Some(own) = own {
             outlet::add(&mut desired, state, own, &admission);
             deliver(&mut desired, state);
@@ -112,7 +115,7 @@ fn routes(_: &Desired, state: &ClusterState, admission: &Admission) -> Routes {
             None => {
                 let hop = cache.entry(family).or_insert_with(|| to_ovn(state, family)).clone();
                 let hop = hop.filter(|_| has_gateway);
-                hop.map(|hop| Route::leading(TABLE_MAIN, *network, hop).with_mtu(port_mtu(state, mtu)))
+                hop.map(|hop| Route::gateway(*network, hop).with_mtu(port_mtu(state, mtu)))
             }
         };
         routes.extend(route);

@@ -9,18 +9,19 @@ use crate::hostnet::{HostNet, Route};
 use crate::networks::Networks;
 use crate::state::ClusterState;
 
-/// Adds the `unreachable` routes: in the main table for every node, on a gateway also behind the TUN's routes.
+/// Adds the `unreachable` routes: in the main table for every node, and behind the routes of the table for remote networks
+/// where a node has that, as gateways do.
 ///
 /// A remote network that holds a remote gateway's own address gets none in a gateway's main table, because that is
 /// where marked sockets look for the way to it. The gateway table alone fails it closed.
 pub(super) fn fail_closed(
     hostnet: &mut HostNet,
     admission: &Admission,
-    is_gateway: bool,
+    has_table: bool,
     gateways: &BTreeSet<IpAddr>,
 ) {
     for network in admission.remote() {
-        if is_gateway {
+        if has_table {
             hostnet.routes.insert(Route::unreachable(TABLE_GATEWAY, *network));
             if gateways.range(network.network()..=network.broadcast()).next().is_some() {
                 continue;

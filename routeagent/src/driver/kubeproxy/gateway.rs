@@ -19,6 +19,7 @@ use crate::vxlan::{next_hop, vtep};
 
 /// Adds the routes, rules and settings of an active gateway's node.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
+    outlet::add_table(desired, admission);
     outlet::add(desired, state, own, admission);
     let routes = routes(desired, state, own, admission);
     desired.hostnet.routes.extend(routes);

@@ -65,12 +65,16 @@ fn plugin_ovn_another_nodes_own_packets_go_to_ovn_and_enter_from_there() {
     assert_eq!(
         routes(&state),
         [
-            "10.2.0.0/16 via 10.1.3.1 dev ovn-k8s-mp0 src 10.1.3.2 table main",
-            "fd00:2::/48 via fd00:1:0:3::1 dev ovn-k8s-mp0 src fd00:1:0:3::2 table main",
+            "10.2.0.0/16 via 10.1.3.1 dev ovn-k8s-mp0 src 10.1.3.2 table 150",
+            "fd00:2::/48 via fd00:1:0:3::1 dev ovn-k8s-mp0 src fd00:1:0:3::2 table 150",
         ]
     );
     let hostnet = Ovn.desired(&state).hostnet;
-    assert!(hostnet.rules.is_empty() && hostnet.vxlan.is_none() && hostnet.pass == Pass::default());
+    assert_eq!(
+        hostnet.rules,
+        Family::ALL.into_iter().flat_map(|family| [Rule::mark(family), Rule::gateway(family)]).collect()
+    );
+    assert!(hostnet.vxlan.is_none() && hostnet.pass == Pass::default());
     let guard = hostnet.guard.unwrap();
     assert_eq!(guard.inlets, ["lo", MANAGEMENT_PORT].map(str::to_owned).into());
     assert_eq!(guard.delivery, Delivery::Inlets);
