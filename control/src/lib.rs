@@ -58,6 +58,7 @@ pub mod globalnet;
 pub mod hash;
 pub mod health;
 pub mod leader;
+pub mod liveness;
 pub mod logging;
 pub mod members;
 pub mod natdiscovery;

@@ -10,7 +10,8 @@ use crate::tree::Tree;
 use crate::{Error, notices};
 
 /// Our programs.
-pub const PROGRAMS: [&str; 4] = ["trieste", "trieste-discovery", "trieste-gateway", "trieste-routeagent"];
+pub const PROGRAMS: [&str; 5] =
+    ["trieste", "trieste-discovery", "trieste-gateway", "trieste-plugin-sync", "trieste-routeagent"];
 
 /// The names that upstream's operator starts in an image, and those of upstream's programs; ours answer to them.
 pub const UPSTREAM_NAMES: [(&str, &str); 9] = [

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use crate::Error;
 
 /// Our crates that become programs.
-const ROOTS: [&str; 4] = ["trieste-cli", "trieste-discovery", "trieste-gateway", "trieste-routeagent"];
+const ROOTS: [&str; 5] =
+    ["trieste-cli", "trieste-discovery", "trieste-gateway", "trieste-plugin-sync", "trieste-routeagent"];
 
 #[derive(Deserialize)]
 struct Metadata {

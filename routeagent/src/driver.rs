@@ -8,10 +8,11 @@
 //! `memory.rs` has one for drivers whose routes are a function of each network.
 //!
 //! ```text
-//!   registry ─┬─▶ kubeproxy ──┐
-//!             └─▶ ovn ────────┴─▶ outlet (out of the gateway), filter, memory ──▶ refusals, claimants
+//!   registry ─┬─▶ calico ─▶ kubeproxy ──┐
+//!             └─▶ ovn ──────────────────┴─▶ outlet (out of the gateway), filter, memory ──▶ refusals, claimants
 //! ```
 
+pub mod calico;
 mod claimants;
 mod filter;
 pub mod kubeproxy;

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use tokio::sync::watch;
 use tracing::info;
 use trieste_control::command_line;
+use trieste_control::liveness::check;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::signals;
@@ -64,7 +65,7 @@ fn privileges(options: &Options) -> anyhow::Result<()> {
 #[tokio::main(flavor = "current_thread")]
 async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.check {
-        liveness::check(&options.pass_file)?;
+        check("trieste-routeagent", &options.pass_file)?;
         return Ok(ExitCode::SUCCESS);
     }
     if options.uninstall {

@@ -16,10 +16,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use trieste_control::api::limits::MAX_CIDRS;
-use trieste_control::api::{ApiError, GatewayRoute, Kind, NonGatewayRoute, Object, Resource as _, RouteSpec};
-
-/// Ours: the end of the names of objects with networks that are closed and nobody's. No cluster's ID has a dot.
-const CLOSED: &str = ".closed.trieste.io";
+use trieste_control::api::{
+    ApiError, GatewayRoute, Kind, NonGatewayRoute, Object, Resource as _, RouteSpec, closed_routes_name,
+};
 
 /// The networks of remote clusters, and the way to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl Zone {
         });
         let closed: Vec<IpNet> = self.closed.iter().copied().collect();
         let closed = closed.chunks(MAX_CIDRS).enumerate();
-        accepted.chain(closed.map(|(index, part)| (format!("{index}{CLOSED}"), part.to_vec()))).collect()
+        accepted.chain(closed.map(|(index, part)| (closed_routes_name(index), part.to_vec()))).collect()
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Kind {
     Namespace,
     /// Multi-cluster services: a service that clusters of the set export.
     ServiceImport,
+    /// Calico: addresses that pods have, or, switched off, addresses towards which they are not masqueraded.
+    IpPool,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -63,7 +65,7 @@ struct Facts {
     plural: &'static str,
     short_names: &'static [&'static str],
     api_version: &'static str,
-    /// Group and version of a newer version with the same fields.
+    /// Group and version of another version with the same fields.
     newer_version: Option<&'static str>,
     is_namespaced: bool,
     has_status_subresource: bool,
@@ -102,7 +104,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 21] = [
+const FACTS: [Facts; 22] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -144,12 +146,19 @@ const FACTS: [Facts; 21] = [
         ..kubernetes(Kind::Namespace, "Namespace", "namespaces")
     },
     multicluster(Kind::ServiceImport, "ServiceImport", "serviceimports"),
+    // Calico's own API where it is served, else its definitions, in which that API keeps them.
+    Facts {
+        api_version: "projectcalico.org/v3",
+        newer_version: Some("crd.projectcalico.org/v1"),
+        is_namespaced: false,
+        ..ours(Kind::IpPool, "IPPool", "ippools")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 21] = {
-        let mut all = [Self::Cluster; 21];
+    pub const ALL: [Self; 22] = {
+        let mut all = [Self::Cluster; 22];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -198,7 +207,7 @@ impl Kind {
         self.facts().api_version
     }
 
-    /// Returns group and version of a newer version of this kind with the same fields, which a server may serve beside the other
+    /// Returns group and version of another version of this kind with the same fields, mostly a newer one, which a server may serve beside the other
     /// one or in its place.
     pub const fn newer_version(self) -> Option<&'static str> {
         self.facts().newer_version

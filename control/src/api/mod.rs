@@ -59,7 +59,9 @@ pub(crate) use object::cut;
 pub use object::{Object, ObjectKey, Resource};
 pub use paths::{DEFAULT_WEIGHT, MAX_WEIGHT, NAT_SLOTS, NoticeKey};
 pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatus};
-pub use routes::{GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec};
+pub use routes::{
+    GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec, closed_routes_name, has_closed_routes,
+};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};
 pub use service_import::{
     ExportingCluster, ImportFacts, ImportPort, ServiceImport, ServiceImportSpec, ServiceImportStatus,

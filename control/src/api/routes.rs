@@ -10,6 +10,21 @@ use serde_json::{Map, Value};
 use super::lenient::null_as_default;
 use super::{ApiError, ObjectMeta, check_object_name, limits, parse_cidrs, parse_ip};
 
+/// Ours: the end of the names of objects with networks that are closed and no cluster's. No cluster's ID has a dot.
+const CLOSED: &str = ".closed.trieste.io";
+
+/// Returns the name of an object with networks that are closed and no cluster's, the first one's number being 0.
+#[must_use]
+pub fn closed_routes_name(number: usize) -> String {
+    format!("{number}{CLOSED}")
+}
+
+/// Returns `true` if an object of this name has networks that are closed and no cluster's.
+#[must_use]
+pub fn has_closed_routes(name: &str) -> bool {
+    name.ends_with(CLOSED)
+}
+
 /// Next hops on the gateway's own zone. The object's name is the remote cluster's ID.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayRoute {

@@ -72,7 +72,8 @@ impl Object {
             | Kind::CoreEndpoints
             | Kind::ServiceExport
             | Kind::EndpointSlice
-            | Kind::Namespace => Ok(()),
+            | Kind::Namespace
+            | Kind::IpPool => Ok(()),
         }
     }
 }

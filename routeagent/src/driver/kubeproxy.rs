@@ -20,7 +20,7 @@ use crate::family::Family;
 use crate::state::ClusterState;
 
 /// What a change of remote clusters concerns.
-const PARTS: Parts = Parts {
+pub(super) const PARTS: Parts = Parts {
     routes,
     has_table: |state| state.own_endpoint().is_some(),
     onward: filter::onward,

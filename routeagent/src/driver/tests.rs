@@ -55,7 +55,8 @@ fn plugin_detect_each_name_has_its_driver_and_unknown_ones_the_last() {
         ("OVNKubernetes", "ovn-kubernetes"),
         ("ovnkubernetes", "ovn-kubernetes"),
         ("generic", "kubeproxy"),
-        ("calico", "kubeproxy"),
+        ("Calico", "calico"),
+        ("canal-flannel", "kubeproxy"),
         ("OpenShiftSDN", "kubeproxy"),
         ("", "kubeproxy"),
         ("somebody-elses", "kubeproxy"),
@@ -103,6 +104,22 @@ fn every_driver_fails_closed_routes_what_has_a_gateway_and_drops_forged_sources(
             let has_table = rules.contains(&Rule::gateway(Family::V4));
             assert_eq!(has_table, rules.contains(&Rule::mark(Family::V4)), "{about}");
             assert!(has_table || hostname == "a-w1", "{about}");
+        }
+    }
+}
+
+/// Those with a database to synchronize say what it needs on the leading gateway's node, and only there.
+#[test]
+fn plugin_detect_what_a_plugins_database_needs_is_said_where_the_leader_is() {
+    for driver in DRIVERS {
+        for hostname in ["a-gw1", "a-w1"] {
+            let state = state("generic", hostname);
+            let zone = driver.remember(state.clone(), driver.desired(&state)).zone();
+            let is_said = driver.promise().needs_synchronizer && hostname == "a-gw1";
+            assert_eq!(zone.is_some(), is_said, "{} on {hostname}", driver.name());
+            let Some(zone) = zone else { continue };
+            let named: Vec<_> = zone.by_name().into_keys().collect();
+            assert_eq!(named, ["b", "c"], "{}", driver.name());
         }
     }
 }

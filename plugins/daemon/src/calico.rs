@@ -1,0 +1,88 @@
+//! Calico's IPPools for remote networks: which there should be. Pure.
+//!
+//! Calico masquerades what pods send to addresses of no pool. A pool that is switched off gives nobody addresses; with
+//! `natOutgoing: false` it keeps pods' addresses towards its network (behaviour §6.4, Calico's manual). They have upstream's
+//! names and label, so that a cluster may move over and back.
+
+mod controller;
+mod pool_index;
+
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+use trieste_control::api::{Kind, Object, ObjectMeta, ensure_valid_name};
+
+pub use controller::{CalicoStatus, PoolsController, Wish};
+
+/// From the specification: the label of pools for remote networks (api §8.5).
+const LABEL: &str = "submariner.io/ippool";
+
+/// Returns the name of the pool for a network of a cluster: upstream's for IPv4, `:` as `-` for IPv6.
+fn name(cluster: &str, network: IpNet) -> String {
+    ensure_valid_name(&format!("submariner-{cluster}-{network}"))
+}
+
+/// Returns `true` if a pool is for a remote network, whoever made it.
+fn is_ours(pool: &Object) -> bool {
+    pool.metadata.labels.get(LABEL).is_some_and(|value| value == "true")
+}
+
+/// Returns a new pool.
+fn pool(name: &str, network: IpNet) -> Object {
+    let mut metadata = ObjectMeta::new("", name);
+    metadata.labels.insert(LABEL.to_owned(), "true".to_owned());
+    let mut pool = Object::new(Kind::IpPool, metadata);
+    pool.body.insert("spec".to_owned(), Value::Object(spec(network)));
+    pool
+}
+
+/// Returns the fields that matter; others are Calico's defaults.
+fn spec(network: IpNet) -> Map<String, Value> {
+    [
+        ("cidr", json!(network.to_string())),
+        ("natOutgoing", json!(false)),
+        ("disabled", json!(true)),
+        ("disableBGPExport", json!(true)),
+    ]
+    .into_iter()
+    .map(|(field, value)| (field.to_owned(), value))
+    .collect()
+}
+
+/// Returns a pool as it should be; `None` if it is.
+fn corrected(found: &Object, network: IpNet) -> Option<Object> {
+    let wanted = spec(network);
+    let there = found.body.get("spec").and_then(Value::as_object);
+    if there.is_some_and(|there| wanted.iter().all(|(field, value)| there.get(field) == Some(value))) {
+        return None;
+    }
+    let mut fields = there.cloned().unwrap_or_default();
+    fields.extend(wanted);
+    let mut object = found.clone();
+    object.body.insert("spec".to_owned(), Value::Object(fields));
+    Some(object)
+}
+
+/// Returns a pool's network, if it can be read.
+fn network(pool: &Object) -> Option<IpNet> {
+    let text = pool.body.get("spec")?.get("cidr")?.as_str()?;
+    text.parse::<IpNet>().ok().map(|network| network.trunc())
+}
+
+/// Returns `true` if Calico masquerades what leaves a pool's pods for addresses of no pool.
+fn is_masquerading(pool: &Object) -> bool {
+    pool.body.get("spec").and_then(|spec| spec.get("natOutgoing")) == Some(&Value::Bool(true))
+}
+
+/// Returns a cluster's networks without those inside of others of them: Calico refuses pools that overlap.
+fn outermost(networks: &[IpNet]) -> Vec<IpNet> {
+    let mut sorted = networks.to_vec();
+    // A wider network comes before what is inside of it.
+    sorted.sort_by_key(|network| (network.network(), network.prefix_len()));
+    let mut kept: Vec<IpNet> = Vec::new();
+    for network in sorted {
+        if !kept.last().is_some_and(|last| last.contains(&network)) {
+            kept.push(network);
+        }
+    }
+    kept
+}

@@ -1,0 +1,276 @@
+//! The controller of IPPools. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use trieste_control::api::{GatewayRoute, Kind, Object, Resource as _, has_closed_routes};
+use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
+use trieste_control::store::StoreEvent;
+
+use super::pool_index::PoolIndex;
+use super::{corrected, is_masquerading, is_ours, name, network, outermost, pool};
+
+/// When to look again whether a pool of ours that has to go is gone.
+const LATER: Duration = Duration::from_millis(250);
+
+/// What there should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// A pool for each remote network.
+    Pools,
+    /// None.
+    Nothing,
+}
+
+/// How far the controller is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CalicoStatus {
+    /// The number of pools there are of ours.
+    pub pools: usize,
+    /// Why something is not as it should be, by pool or object; for people.
+    pub problems: BTreeMap<String, String>,
+    /// Whether everything was read and nothing is left to write.
+    pub is_done: bool,
+}
+
+/// Networks by the names of their pools, or why they cannot be read.
+type Read = Result<BTreeMap<String, IpNet>, String>;
+
+/// Keeps a pool for each network of a remote cluster.
+#[derive(Debug)]
+pub struct PoolsController {
+    namespace: String,
+    wish: Wish,
+    /// The networks of each GatewayRoute, by the names of their pools; and why one cannot be read.
+    routes: BTreeMap<String, Read>,
+    /// The network of each pool that there should be, by the GatewayRoute that it is for.
+    wanted: BTreeMap<String, BTreeMap<String, IpNet>>,
+    pools: PoolIndex,
+    listed: BTreeSet<Kind>,
+    problems: BTreeMap<String, String>,
+}
+
+impl PoolsController {
+    /// Returns a controller that has observed nothing. `namespace` is that of the GatewayRoute objects.
+    #[must_use]
+    pub fn new(namespace: &str, wish: Wish) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            wish,
+            routes: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            pools: PoolIndex::default(),
+            listed: BTreeSet::new(),
+            problems: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the names of all pools that there are of ours or should be.
+    fn keys(&self) -> Vec<String> {
+        let there = self.pools.iter().filter(|(_, pool)| is_ours(pool)).map(|(name, _)| name);
+        let all: BTreeSet<&String> = self.wanted.keys().chain(there).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// Takes in a GatewayRoute, or that it is gone; returns the names of the pools that it concerned and concerns.
+    fn put_routes(&mut self, object: &str, read: Option<Read>) -> Vec<String> {
+        if self.routes.get(object) == read.as_ref() {
+            return Vec::new();
+        }
+        let mut keys = Vec::new();
+        if let Some(Ok(before)) = self.routes.remove(object) {
+            for pool in before.into_keys() {
+                let is_last = self.wanted.get_mut(&pool).is_some_and(|by| {
+                    by.remove(object);
+                    by.is_empty()
+                });
+                if is_last {
+                    self.wanted.remove(&pool);
+                }
+                keys.push(pool);
+            }
+        }
+        if let Some(Ok(now)) = &read {
+            for (pool, network) in now {
+                self.wanted.entry(pool.clone()).or_default().insert(object.to_owned(), *network);
+                keys.push(pool.clone());
+            }
+        }
+        self.routes.extend(read.map(|read| (object.to_owned(), read)));
+        keys
+    }
+
+    fn observe_routes(&mut self, event: StoreEvent) -> Vec<String> {
+        match event {
+            StoreEvent::Listed(objects) => {
+                let gone: Vec<String> = {
+                    let listed: BTreeSet<&str> =
+                        objects.iter().map(|object| object.metadata.name.as_str()).collect();
+                    self.routes.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect()
+                };
+                let mut keys: Vec<String> =
+                    gone.iter().flat_map(|name| self.put_routes(name, None)).collect();
+                for object in &objects {
+                    keys.extend(self.put_routes(&object.metadata.name, networks(object)));
+                }
+                keys
+            }
+            StoreEvent::Applied(object) => self.put_routes(&object.metadata.name, networks(&object)),
+            StoreEvent::Deleted(object) => self.put_routes(&object.metadata.name, None),
+            StoreEvent::Unavailable(_) | _ => Vec::new(),
+        }
+    }
+
+    /// Takes in pools. One of somebody else's concerns all.
+    fn observe_pools(&mut self, event: StoreEvent) -> Vec<String> {
+        let (object, is_there) = match event {
+            StoreEvent::Listed(objects) => {
+                let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool));
+                let gone: Vec<String> = ours.map(|(name, _)| name.clone()).collect();
+                self.pools = PoolIndex::default();
+                objects.into_iter().for_each(|object| drop(self.pools.put(object)));
+                return [gone, self.keys()].concat();
+            }
+            StoreEvent::Applied(object) => (object, true),
+            StoreEvent::Deleted(object) => (object, false),
+            StoreEvent::Unavailable(_) | _ => return Vec::new(),
+        };
+        let (name, is_of_us) = (object.metadata.name.clone(), is_ours(&object));
+        let before = match is_there {
+            true => self.pools.put(object),
+            false => self.pools.remove(&name),
+        };
+        match is_of_us && before.as_ref().is_none_or(is_ours) {
+            true => vec![name],
+            false => self.keys().into_iter().chain([name]).collect(),
+        }
+    }
+
+    /// Returns the network that a pool of this name should be for.
+    fn wanted(&self, pool: &str) -> Option<IpNet> {
+        let of_each = self.wanted.get(pool).filter(|_| self.wish == Wish::Pools)?;
+        of_each.values().next().copied()
+    }
+
+    /// Returns what to write for a pool, or why nothing can be.
+    fn plan(&self, name: &str) -> Result<Step, String> {
+        let found = self.pools.get(name);
+        let removal = || found.filter(|pool| is_ours(pool)).map(|pool| Write::Delete(pool.clone()));
+        let Some(wanted) = self.wanted(name) else { return Ok(Step::of(removal())) };
+        let mut others = self.pools.overlapping(wanted).filter(|pool| pool.metadata.name != name);
+        let mut foreign = self.pools.overlapping(wanted).filter(|pool| !is_ours(pool));
+        if let Some(foreign) = foreign.next() {
+            let whose = format!("IPPool {}", foreign.metadata.name);
+            return match network(foreign).is_some_and(|net| net.contains(&wanted))
+                && !is_masquerading(foreign)
+            {
+                // Somebody has made it by hand.
+                true => Ok(Step::of(removal())),
+                false => Err(format!(
+                    "{whose} overlaps {wanted} of a remote cluster, so that Calico takes no pool for that, and pods' \
+                     addresses are masqueraded towards it; change or remove {whose}, or give the clusters different networks"
+                )),
+            };
+        }
+        if others.next().is_some() {
+            // One of ours, which has to go first.
+            return Ok(Step::Later);
+        }
+        Ok(Step::of(match found {
+            None => Some(Write::Create(pool(name, wanted))),
+            Some(found) => corrected(found, wanted).map(Write::Update),
+        }))
+    }
+}
+
+/// What is done for a pool.
+enum Step {
+    Write(Box<Write>),
+    /// Nothing, until another one has gone.
+    Later,
+    Done,
+}
+
+impl Step {
+    fn of(write: Option<Write>) -> Self {
+        write.map_or(Self::Done, |write| Self::Write(Box::new(write)))
+    }
+}
+
+impl Controller for PoolsController {
+    type Key = String;
+    type Status = CalicoStatus;
+    type Input = Infallible;
+
+    fn name(&self) -> &'static str {
+        "calico-pools"
+    }
+
+    fn watches(&self) -> BTreeSet<Watch> {
+        [Watch::new(0, Kind::GatewayRoute, &*self.namespace), Watch::new(0, Kind::IpPool, "")].into()
+    }
+
+    fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<String> {
+        let is_first = matches!(event, StoreEvent::Listed(_)) && self.listed.insert(watch.kind);
+        let concerned = match watch.kind == Kind::IpPool {
+            true => self.observe_pools(event),
+            false => self.observe_routes(event),
+        };
+        if is_first { self.keys() } else { concerned }
+    }
+
+    fn reconcile(&mut self, name: &String, _: &Context) -> Reconciled {
+        let has_all = self.listed.len() == self.watches().len();
+        if !has_all {
+            return Reconciled::await_change();
+        }
+        self.problems.remove(name);
+        match self.plan(name) {
+            Ok(Step::Write(write)) => Reconciled::write(vec![*write]),
+            Ok(Step::Later) => Reconciled::requeue(LATER),
+            Ok(Step::Done) => Reconciled::await_change(),
+            Err(problem) => {
+                self.problems.insert(name.clone(), problem);
+                Reconciled::await_change()
+            }
+        }
+    }
+
+    fn status(&self, view: &QueueView<'_>) -> CalicoStatus {
+        let mut problems = self.problems.clone();
+        let unread = self.routes.iter().filter_map(|(name, read)| Some((name, read.as_ref().err()?)));
+        problems.extend(unread.map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone())));
+        problems.extend(view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned())));
+        let unavailable = view.outages.first().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
+        let unavailable =
+            unavailable.or_else(|| view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned()));
+        problems.extend(unavailable.map(|reason| ("API server".to_owned(), reason)));
+        let has_all = self.listed.len() == self.watches().len();
+        CalicoStatus {
+            pools: self.pools.iter().filter(|(_, pool)| is_ours(pool)).count(),
+            is_done: has_all && view.is_idle && problems.is_empty(),
+            problems,
+        }
+    }
+}
+
+/// Reads a GatewayRoute: the networks by the names of their pools; `None` if it has none that need one.
+fn networks(object: &Object) -> Option<Read> {
+    let cluster = object.metadata.name.as_str();
+    if has_closed_routes(cluster) {
+        return None;
+    }
+    let read = GatewayRoute::from_object(object).and_then(|routes| routes.spec.parse());
+    Some(match read {
+        Ok(facts) => {
+            let networks = outermost(&facts.remote_cidrs).into_iter();
+            Ok(networks.map(|network| (name(cluster, network), network)).collect())
+        }
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests;

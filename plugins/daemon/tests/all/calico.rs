@@ -1,0 +1,98 @@
+//! Calico's pools, written by the program.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use trieste_control::api::{GatewayRoute, Kind, Object, ObjectKey, ObjectMeta, Resource as _, RouteSpec};
+use trieste_control::store::{AnyStore, Location, Store as _};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_trieste-plugin-sync");
+const NAMESPACE: &str = "submariner-operator";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that ends with the test.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(directory: &Path, identity: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["--store", &format!("dir:{}", directory.join("store").display()), "--namespace", NAMESPACE])
+        .args(["--network-plugin=calico", "--identity", identity])
+        .env("TRIESTE_PASS_FILE", directory.join(format!("{identity}.json")))
+        .stderr(Stdio::null());
+    command
+}
+
+fn route(cluster: &str, network: &str) -> Object {
+    let spec = RouteSpec::new(&["172.31.1.11".parse().unwrap()], &[network.parse().unwrap()]);
+    GatewayRoute::new(NAMESPACE, cluster, spec).unwrap().to_object()
+}
+
+async fn names(store: &AnyStore) -> Vec<String> {
+    let pools = store.list(Kind::IpPool, "").await.unwrap();
+    pools.into_iter().map(|pool| pool.metadata.name).collect()
+}
+
+async fn until(store: &AnyStore, expected: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    while names(store).await != expected {
+        assert!(Instant::now() < deadline, "expected {expected:?}, found {:?}", names(store).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn plugin_calico_of_two_workers_one_writes_the_other_takes_over_and_an_uninstall_leaves_others_pools() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = AnyStore::open(&Location::Dir(directory.path().join("store"))).unwrap();
+    let mut own = Object::new(Kind::IpPool, ObjectMeta::new("", "default-ipv4-ippool"));
+    own.body.insert("spec".to_owned(), json!({"cidr": "10.1.0.0/16", "natOutgoing": true}));
+    store.create(own).await.unwrap();
+    store.create(route("b", "10.2.0.0/16")).await.unwrap();
+
+    let mut workers = ["one", "two"].map(|name| Worker(command(directory.path(), name).spawn().unwrap()));
+    until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16"]).await;
+    for name in ["one", "two"] {
+        let mut checking = command(directory.path(), name);
+        let deadline = Instant::now() + PATIENCE;
+        while !checking.arg("--check").status().unwrap().success() {
+            assert!(Instant::now() < deadline, "{name} is not well");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    // Whichever leads dies without a word.
+    let lease = store
+        .get(&ObjectKey::new(Kind::Lease, NAMESPACE, "trieste-plugin-sync-lock"))
+        .await
+        .unwrap()
+        .unwrap();
+    let leader = lease.body["spec"]["holderIdentity"].as_str().unwrap();
+    let dying = usize::from(leader != "one");
+    workers[dying].0.kill().unwrap();
+    store.create(route("c", "fd00:3::/48")).await.unwrap();
+    until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16", "submariner-c-fd00-3---48"]).await;
+    // What somebody deletes comes back.
+    store.delete(&ObjectKey::new(Kind::IpPool, "", "submariner-b-10.2.0.0-16")).await.unwrap();
+    until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16", "submariner-c-fd00-3---48"]).await;
+
+    // One that is asked to stop leaves the pools, and is not well any more.
+    let survivor = &mut workers[1 - dying].0;
+    let stopped = Command::new("kill").args(["-s", "TERM", &survivor.id().to_string()]).status().unwrap();
+    assert!(stopped.success() && survivor.wait().unwrap().success());
+    let name = ["one", "two"][1 - dying];
+    assert!(!command(directory.path(), name).arg("--check").status().unwrap().success());
+    assert_eq!(names(&store).await.len(), 3);
+
+    assert!(command(directory.path(), "three").arg("--uninstall").status().unwrap().success());
+    assert_eq!(names(&store).await, ["default-ipv4-ippool"]);
+}
