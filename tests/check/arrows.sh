@@ -54,6 +54,8 @@ allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
 allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects
 allowed trieste-dns
+allowed trieste-ovsdb trieste-control
+allowed trieste-ovn trieste-ovsdb trieste-control
 allowed trieste-discovery-agent trieste-control
 allowed trieste-discovery-objects trieste-dns trieste-control
 allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-discovery-objects trieste-control
