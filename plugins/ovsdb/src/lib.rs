@@ -1,10 +1,15 @@
 //! A client of Open vSwitch databases (OVSDB, RFC 7047).
 //!
-//! Imports lead one way: `uuid`, `value`, `operation`, `outcome`.
+//! Imports lead one way: `uuid`, `value`, `operation`, `outcome`, `schema`, `spec`, `replica`, `updates`, `wire`.
 
 #![forbid(unsafe_code)]
 
 pub mod operation;
 pub mod outcome;
+pub mod replica;
+pub mod schema;
+pub mod spec;
+pub mod updates;
 pub mod uuid;
 pub mod value;
+pub mod wire;
