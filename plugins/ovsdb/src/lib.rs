@@ -1,6 +1,7 @@
 //! A client of Open vSwitch databases (OVSDB, RFC 7047).
 //!
-//! Imports lead one way: `uuid`, `value`, `operation`, `outcome`, `schema`, `spec`, `replica`, `updates`, `wire`.
+//! Imports lead one way: `uuid`, `value`, `operation`, `outcome`, `schema`, `spec`, `replica`, `updates`, `wire`, `server`,
+//! `session`.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +9,8 @@ pub mod operation;
 pub mod outcome;
 pub mod replica;
 pub mod schema;
+pub mod server;
+pub mod session;
 pub mod spec;
 pub mod updates;
 pub mod uuid;

@@ -141,6 +141,12 @@ pub enum TransactError {
     /// The server did not answer in time and the transaction was cancelled; it was committed, or it was not.
     #[error("no answer in time")]
     NoAnswer,
+    /// The server cancelled it, as it does when the database is replaced; it was committed, or it was not.
+    #[error("cancelled by the server")]
+    Cancelled,
+    /// It was decided on a replica of an earlier session; nothing was sent.
+    #[error("decided on an earlier replica")]
+    Stale,
     /// Too many transactions are waiting for their answers; nothing was sent.
     #[error("too many transactions at once")]
     Busy,
@@ -165,6 +171,8 @@ impl TransactError {
             Self::NotConnected
             | Self::Lost
             | Self::NoAnswer
+            | Self::Cancelled
+            | Self::Stale
             | Self::Busy
             | Self::TooLarge
             | Self::Ended
@@ -174,7 +182,7 @@ impl TransactError {
 
     /// Returns `true` if nothing can have been changed.
     pub const fn is_without_effect(&self) -> bool {
-        !matches!(self, Self::Lost | Self::NoAnswer | Self::InvalidAnswer(_))
+        !matches!(self, Self::Lost | Self::NoAnswer | Self::Cancelled | Self::InvalidAnswer(_))
     }
 }
 
