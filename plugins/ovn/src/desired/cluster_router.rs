@@ -1,0 +1,46 @@
+//! Current upstream's topology: policies, and in the gateway's zone routes, on OVN-Kubernetes' own router.
+//!
+//! | row, per remote network | why |
+//! |---|---|
+//! | policy 20000 (IPv6: 20100) `ip4.dst == C` reroute | upstream's: leads packets to the gateway, in other zones to the transit switch's port of its node (behaviour 6.3) |
+//! | route `C` via the management port, gateway's zone | upstream's: OVN drops what no route matches before it looks at policies |
+//! | policy 19999 (20099) `ip4.dst == C` drop | ours: without the first, and when its next hop is on no port's network (northd then leaves it out), the gateway router would send the packets to the physical network, in clear |
+
+use ipnet::IpNet;
+use trieste_ovsdb::value::Datum;
+
+use super::{Desired, Stage, Target, policy, route};
+use crate::condition::Condition;
+use crate::family::Family;
+use crate::network_set::NetworkSet;
+use crate::rows::RowId;
+use crate::table::Table;
+use crate::wanted::{Reach, Wanted, Zone};
+
+/// Adds what every remote network needs.
+pub(super) fn add(desired: &mut Desired, wanted: &Wanted, router: RowId, connected: &NetworkSet) {
+    for (network, reach) in &wanted.networks {
+        if !is_remote(desired, network, connected) {
+            continue;
+        }
+        let priority = Family::of(network).reroute_priority();
+        desired.close(router, network, priority);
+        let Reach::Open(Some(next_hop)) = reach else { continue };
+        if wanted.zone == Zone::Gateway {
+            let columns = route(network, *next_hop);
+            desired.push(Stage::Route, Table::StaticRoute, Some(Target::Existing(router)), columns);
+        }
+        let mut columns = policy(priority, network, "reroute");
+        columns.retain(|(column, _)| *column != "nexthop");
+        // Upstream writes the older of the two columns, and takes a policy without it for stale.
+        columns.push(("nexthop", Datum::from(next_hop.to_string())));
+        desired.push(Stage::Reroute, Table::Policy, Some(Target::Existing(router)), columns);
+    }
+}
+
+/// Returns `true` unless a port of the router is on the network, which is then named in a condition.
+pub(super) fn is_remote(desired: &mut Desired, network: &IpNet, connected: &NetworkSet) -> bool {
+    let Some(own) = connected.overlapping(network) else { return true };
+    desired.conditions.add(Condition::Connected { network: *network, own: *own });
+    false
+}
