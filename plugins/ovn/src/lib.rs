@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  GatewayRoutes, NonGatewayRoutes ─▶ Wanted ─┐
-//!  replica of OVN_Northbound ───────▶ Rows ───┼─▶ plan() ─▶ transactions
+//!  replica of OVN_Northbound ───────▶ Rows ───┼─▶ plan() ─▶ transactions ─▶ Controller ─▶ one at a time
 //!  replica of OVN_Southbound ───────▶ Chassis ┘       └───▶ conditions
 //! ```
 //!
@@ -15,12 +15,13 @@
 //! last to go, and stands behind those that lead to the gateway.
 //!
 //! * [`wanted`] — objects and facts, parsed. * [`rows`] — the database, indexed. * `desired` — the rows of both topologies,
-//!   and what each is for. * [`plan()`] — the difference. * `change` — transactions. 
+//!   and what each is for. * [`plan()`] — the difference. * `change` — transactions. * [`controller`] — when to send which.
 
 mod change;
 mod chassis;
 pub mod condition;
 pub mod constants;
+pub mod controller;
 mod desired;
 mod family;
 mod network_set;
