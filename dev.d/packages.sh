@@ -36,6 +36,11 @@ packages() {
     if echo "$missing" | grep -qw charon-systemd && have systemctl; then
         systemctl disable --quiet strongswan.service || say "strongswan.service could not be disabled."
     fi
+    for service in openvswitch-switch ovn-central ovn-host; do
+        if echo "$missing" | grep -qw "$service" && have systemctl; then
+            systemctl disable --quiet "$service.service" || say "$service.service could not be disabled."
+        fi
+    done
     if echo "$missing" | grep -qw coturn && have systemctl; then
         systemctl disable --quiet coturn.service || say "coturn.service could not be disabled."
     fi
