@@ -30,8 +30,10 @@ pub(crate) enum Stage {
     Route,
     /// Policies that reroute.
     Reroute,
-    /// Rows that are no longer wanted, but for the next.
+    /// Routes and policies that are no longer wanted, but for the next.
     Remove,
+    /// Policies that drop and are no longer wanted.
+    Open,
     /// Routers, switches and ports that are no longer wanted: in one transaction.
     Dismantle,
 }

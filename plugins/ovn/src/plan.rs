@@ -197,6 +197,7 @@ impl<'a> Planner<'a> {
     fn remove(&mut self, id: RowId, is_built: bool) {
         let Some(entry) = self.rows.entry(id) else { return };
         let stage = match id.0 {
+            Table::Policy if entry.column("action").as_str() == Some("drop") => Stage::Open,
             Table::StaticRoute | Table::Policy => Stage::Remove,
             Table::LogicalRouter
             | Table::LogicalSwitch

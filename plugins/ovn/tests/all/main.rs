@@ -1,0 +1,9 @@
+//! Tests against a model of the database, and against a real OVN: ovsdb-server, ovn-northd, ovn-trace.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod chaos;
+mod cluster_router;
+mod ovn;
+mod packets;
+mod submariner_router;
+mod support;

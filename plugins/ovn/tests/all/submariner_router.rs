@@ -1,0 +1,145 @@
+//! The proposal's topology in a real OVN: the golden database, both families, another gateway node, rows in the way.
+
+use trieste_ovn::condition::{Condition, Effect};
+
+use crate::ovn::{Addresses, Ovn, golden};
+use crate::packets::{exits, path};
+use crate::support::{Facts, apply, converge, networks, remove_all};
+
+/// The policies that the golden database has not: packets are dropped when those of priority 10 lead nowhere.
+const GUARDS: &str = r#"9,"""ip4.dst == 10.132.0.0/14""",drop,[]
+9,"""ip4.dst == 172.31.0.0/16""",drop,[]
+"#;
+
+/// Returns the dump without our guards, which have to be there.
+pub(crate) fn without_guards(dump: &str) -> String {
+    assert!(dump.ends_with(GUARDS), "no guards:\n{dump}");
+    dump.replace(GUARDS, "")
+}
+
+#[test]
+fn plugin_ovn_the_proposals_sequence_gives_the_golden_database() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1"], Addresses::V4);
+    let before = ovn.everything();
+
+    converge(&ovn, &Facts::proposal());
+
+    assert_eq!(without_guards(&ovn.dump()), golden());
+    let chassis = ovn.nbctl(&["lrp-get-gateway-chassis", "subm_ext_port"]);
+    assert_eq!(chassis.trim(), "subm_ext_port-node1-chassis    10");
+
+    assert_eq!(remove_all(&ovn), 1);
+    assert_eq!(ovn.everything(), before);
+    assert_eq!(remove_all(&ovn), 0);
+}
+
+#[test]
+fn plugin_ovn_another_gateway_node_takes_over_in_one_transaction() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1", "node2"], Addresses::Dual);
+    let mut facts = Facts::proposal();
+    facts.own.extend(networks(&["fd00:10:128::/48"]));
+    facts.routes[0].remote_cidrs.push("fd00:10:132::/48".to_owned());
+    converge(&ovn, &facts);
+    assert!(ovn.nbctl(&["lsp-list", "ext_node1"]).contains("subm_ext_sw_port"));
+    let first = ovn.everything();
+
+    facts.gateway_node = Some("node2".to_owned());
+    assert_eq!(apply(&ovn, &facts), (1, Vec::new()));
+    assert_eq!(apply(&ovn, &facts), (0, Vec::new()));
+    ovn.sync();
+
+    assert!(!ovn.nbctl(&["lsp-list", "ext_node1"]).contains("subm_ext_sw_port"));
+    assert!(ovn.nbctl(&["lsp-list", "ext_node2"]).contains("subm_ext_sw_port"));
+    let chassis = ovn.nbctl(&["lrp-get-gateway-chassis", "subm_ext_port"]);
+    assert_eq!(chassis.trim(), "subm_ext_port-node2-chassis    10");
+    let routes = ovn.nbctl(&["lr-route-list", "submariner_router"]);
+    assert!(routes.contains("169.254.43.1") && !routes.contains("169.254.33.1"), "{routes}");
+    assert!(routes.contains("fd43::1") && routes.contains("fd53:7562:6d34::2"), "{routes}");
+
+    facts.gateway_node = Some("node1".to_owned());
+    assert_eq!(apply(&ovn, &facts), (1, Vec::new()));
+    assert_eq!(ovn.everything(), first);
+}
+
+#[test]
+fn plugin_ovn_packets_of_both_families_pass_the_submariner_router() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1"], Addresses::Dual);
+    let mut facts = Facts::proposal();
+    facts.own.extend(networks(&["fd00:10:128::/48"]));
+    facts.routes[0].remote_cidrs.push("fd00:10:132::/48".to_owned());
+    converge(&ovn, &facts);
+
+    for destination in ["10.132.1.9", "fd00:10:132::9"] {
+        let path = path(&ovn, destination);
+        assert!(path.contains("ingress(dp=\"submariner_router\""), "{destination}: {path}");
+        assert!(path.contains("/* output to \"br-local_node1\""), "{destination}: {path}");
+    }
+
+    // The port that the policies lead to vanishes: northd leaves them out.
+    ovn.nbctl(&["lrp-del", "ovn_cluster_submariner_port"]);
+    ovn.sync();
+    for destination in ["10.132.1.9", "fd00:10:132::9"] {
+        assert_eq!(exits(&ovn, destination), [""; 0], "{destination}");
+    }
+    converge(&ovn, &facts);
+
+    // So does the gateway.
+    facts.gateway_node = None;
+    let (_, conditions) = apply(&ovn, &facts);
+    assert_eq!(conditions, [Condition::NoGatewayNode]);
+    ovn.sync();
+    for destination in ["10.132.1.9", "fd00:10:132::9"] {
+        assert_eq!(exits(&ovn, destination), [""; 0], "{destination}");
+    }
+    assert!(!ovn.dump().contains("subm"), "what leads nowhere is gone");
+}
+
+#[test]
+fn plugin_ovn_rows_of_the_proposals_recipe_are_in_the_way_and_stay() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1"], Addresses::V4);
+    ovn.nbctl(&["lr-add", "submariner_router"]);
+    let before = ovn.everything();
+
+    let (_, conditions) = apply(&ovn, &Facts::proposal());
+
+    let (table, key) = ("Logical_Router", "submariner_router".to_owned());
+    assert_eq!(conditions, [Condition::ForeignRow { table, key, effect: Effect::Blocks }]);
+    ovn.sync();
+    assert_eq!(exits(&ovn, "10.132.1.9"), [""; 0], "closed all the same");
+    remove_all(&ovn);
+    assert_eq!(ovn.everything(), before);
+}
+
+#[test]
+fn plugin_ovn_a_chassis_that_is_missing_closes() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1"], Addresses::V4);
+    let mut facts = Facts::proposal();
+    facts.gateway_node = Some("node9".to_owned());
+    let (_, conditions) = apply(&ovn, &facts);
+    let texts: Vec<String> = conditions.iter().map(ToString::to_string).collect();
+    for missing in
+        ["Logical_Switch ext_node9", "Logical_Router_Port rtoe-GR_node9", "chassis with host name node9"]
+    {
+        assert!(texts.iter().any(|text| text.contains(missing)), "{missing}: {texts:?}");
+    }
+    ovn.sync();
+    assert_eq!(exits(&ovn, "10.132.1.9"), [""; 0]);
+}
+
+#[test]
+fn plugin_ovn_a_topology_is_changed_without_leaving_rows() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1"], Addresses::Dual);
+    ovn.add_management_port("node1", "0a:58:0a:80:00:02 10.128.0.2 fd00:10:128::2");
+    converge(&ovn, &Facts::upstream());
+    let first = ovn.everything();
+    converge(&ovn, &Facts::proposal());
+    assert!(!ovn.dump().contains("20000"));
+    converge(&ovn, &Facts::upstream());
+    assert_eq!(ovn.everything(), first);
+}
