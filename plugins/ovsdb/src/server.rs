@@ -27,8 +27,17 @@ pub struct Wanted {
     pub leader_only: bool,
     /// Only one of this cluster.
     pub cluster: Option<Uuid>,
-    /// Only one whose log is at least that long: what an earlier session had seen.
-    pub min_index: i64,
+    /// Only one that has what an earlier session had seen; another cluster's server cannot have it.
+    pub seen: Option<Seen>,
+}
+
+/// How far a clustered database was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// The cluster.
+    pub cluster: Uuid,
+    /// Length of its log.
+    pub index: i64,
 }
 
 /// Why a server will not do; another may.
@@ -60,8 +69,8 @@ pub enum Unsuitable {
 pub struct Standing {
     /// The database's schema, as text: if it changes, everything is read anew.
     pub schema: Option<String>,
-    /// Length of a clustered database's log.
-    pub index: Option<i64>,
+    /// How far a clustered database has come.
+    pub seen: Option<Seen>,
 }
 
 /// Decides whether a server with these databases will do for the one with this name.
@@ -73,20 +82,24 @@ pub fn evaluate(databases: &Table, name: &str, wanted: Wanted) -> Result<Standin
     let (_, row) = databases.find("name", &name.into()).ok_or(Unsuitable::NoDatabase)?;
     let flag = |column: &str| row.get(column).is_some_and(|value| value.as_bool() == Some(true));
     let schema = text(row, "schema");
-    if let (Some(wanted), Some(found)) = (wanted.cluster, row.get("cid").and_then(|cid| cid.as_uuid()))
+    let cluster = row.get("cid").and_then(|cid| cid.as_uuid());
+    if let (Some(wanted), Some(found)) = (wanted.cluster, cluster)
         && wanted != found
     {
         return Err(Unsuitable::OtherCluster);
     }
     let index = row.get("index").and_then(|index| index.as_integer());
+    let seen = cluster.zip(index).map(|(cluster, index)| Seen { cluster, index });
+    let is_stale =
+        wanted.seen.zip(seen).is_some_and(|(old, new)| old.cluster == new.cluster && new.index < old.index);
     match text(row, "model").as_deref() {
         Some("clustered" | "relay") if schema.is_none() => Err(Unsuitable::NotJoined),
         Some("clustered" | "relay") if !flag("connected") => Err(Unsuitable::Disconnected),
         Some("clustered") if wanted.leader_only && !flag("leader") => Err(Unsuitable::NotLeader),
         Some("relay") if wanted.leader_only => Err(Unsuitable::NotLeader),
-        Some("clustered") if index.is_some_and(|index| index < wanted.min_index) => Err(Unsuitable::Stale),
-        Some("clustered") => Ok(Standing { schema, index }),
-        _ => Ok(Standing { schema, index: None }),
+        Some("clustered") if is_stale => Err(Unsuitable::Stale),
+        Some("clustered") => Ok(Standing { schema, seen }),
+        _ => Ok(Standing { schema, seen: None }),
     }
 }
 
@@ -101,7 +114,8 @@ mod tests {
     use super::*;
     use crate::value::Datum;
 
-    const ANY: Wanted = Wanted { leader_only: false, cluster: None, min_index: 0 };
+    const ANY: Wanted = Wanted { leader_only: false, cluster: None, seen: None };
+    const OURS: Uuid = Uuid::from_bytes([3; 16]);
     const LEADER: Wanted = Wanted { leader_only: true, ..ANY };
 
     fn table(columns: &[(&str, Datum)]) -> Table {
@@ -112,6 +126,7 @@ mod tests {
             ("leader".to_owned(), true.into()),
             ("schema".to_owned(), "{}".into()),
             ("index".to_owned(), 7.into()),
+            ("cid".to_owned(), OURS.into()),
         ]);
         row.extend(columns.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         let mut table = Table::default();
@@ -122,7 +137,7 @@ mod tests {
     #[test]
     fn a_server_of_a_cluster_is_connected_and_leads_if_that_is_wanted() {
         let check = |columns: &[(&str, Datum)], wanted| {
-            evaluate(&table(columns), "D", wanted).map(|standing| standing.index)
+            evaluate(&table(columns), "D", wanted).map(|standing| standing.seen.map(|seen| seen.index))
         };
         assert_eq!(check(&[], LEADER), Ok(Some(7)));
         assert_eq!(check(&[("leader", false.into())], LEADER), Err(Unsuitable::NotLeader));
@@ -131,17 +146,25 @@ mod tests {
         assert_eq!(check(&[("schema", Datum::empty())], ANY), Err(Unsuitable::NotJoined));
         assert_eq!(check(&[("model", "relay".into())], LEADER), Err(Unsuitable::NotLeader));
         assert_eq!(check(&[("model", "relay".into())], ANY), Ok(None));
-        assert_eq!(check(&[], Wanted { min_index: 8, ..ANY }), Err(Unsuitable::Stale));
+        let seen = |cluster: Uuid, index: i64| Wanted { seen: Some(Seen { cluster, index }), ..ANY };
+        assert_eq!(check(&[], seen(OURS, 7)), Ok(Some(7)));
+        assert_eq!(check(&[], seen(OURS, 8)), Err(Unsuitable::Stale));
+        assert_eq!(check(&[], seen(Uuid::from_bytes([2; 16]), 8)), Ok(Some(7)), "the cluster was made anew");
         let other = Uuid::from_bytes([2; 16]);
-        let cluster = Wanted { cluster: Some(Uuid::from_bytes([3; 16])), ..ANY };
+        let cluster = Wanted { cluster: Some(OURS), ..ANY };
         assert_eq!(check(&[("cid", other.into())], cluster), Err(Unsuitable::OtherCluster));
         assert_eq!(evaluate(&table(&[]), "E", ANY), Err(Unsuitable::NoDatabase));
     }
 
     #[test]
     fn a_server_alone_always_does() {
-        let alone = [("model", "standalone".into()), ("leader", true.into()), ("index", Datum::empty())];
-        let standing = evaluate(&table(&alone), "D", Wanted { min_index: 9, ..LEADER }).unwrap();
-        assert_eq!(standing, Standing { schema: Some("{}".to_owned()), index: None });
+        let alone = [
+            ("model", "standalone".into()),
+            ("leader", true.into()),
+            ("index", Datum::empty()),
+            ("cid", Datum::empty()),
+        ];
+        let standing = evaluate(&table(&alone), "D", LEADER).unwrap();
+        assert_eq!(standing, Standing { schema: Some("{}".to_owned()), seen: None });
     }
 }

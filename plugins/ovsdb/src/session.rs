@@ -20,7 +20,7 @@ use crate::operation::Operation;
 use crate::outcome::{OperationResult, TransactError};
 use crate::replica::{Generation, Replica};
 use crate::schema::Version;
-use crate::server::{Standing, Wanted};
+use crate::server::{Seen, Standing, Wanted};
 use crate::session::conditions::Conditions;
 use crate::session::error::SessionError;
 use crate::session::outbox::Outbox;
@@ -87,6 +87,7 @@ pub struct Session {
     generation: Generation,
     started: Instant,
     last_received: Instant,
+    /// When the server was asked for a sign of life, for as long as that is not answered.
     probe_sent: Option<Instant>,
     decoder: Decoder,
     outbox: Outbox,
@@ -146,7 +147,6 @@ impl Session {
     /// If the session has ended.
     pub fn handle_data(&mut self, bytes: &[u8], now: Instant) -> Result<(), SessionError> {
         self.last_received = now;
-        self.probe_sent = None;
         self.decoder.push(bytes);
         while let Some(message) = self.decoder.poll()? {
             self.handle_message(message, now)?;
@@ -216,9 +216,9 @@ impl Session {
         Some(Replica { generation: self.generation, is_synced: true, version: self.version, tables })
     }
 
-    /// Returns the length of a clustered database's log, for [`Wanted::min_index`] of the next session.
-    pub fn index(&self) -> Option<i64> {
-        self.standing.as_ref()?.index
+    /// Returns how far a clustered database was seen, for [`Wanted::seen`] of the next session.
+    pub fn seen(&self) -> Option<Seen> {
+        self.standing.as_ref()?.seen
     }
 
     /// Begins a transaction; its end is an event.
@@ -275,7 +275,8 @@ impl Session {
     }
 
     fn probe_due(&self) -> Instant {
-        self.probe_sent.unwrap_or(self.last_received) + self.options.probe_interval
+        let last = self.probe_sent.map_or(self.last_received, |sent| sent.max(self.last_received));
+        last + self.options.probe_interval
     }
 
     fn request(&mut self, request: Request, method: &str, params: &Value) -> Result<(), SessionError> {

@@ -16,7 +16,7 @@ use crate::options::{ClientOptions, Status};
 use crate::outcome::{OperationResult, TransactError};
 use crate::remote::Remote;
 use crate::replica::{Generation, Replica};
-use crate::server::Wanted;
+use crate::server::{Seen, Wanted};
 use crate::session::error::SessionError;
 use crate::session::transactions::TransactionId;
 use crate::session::{Event, Session, SessionOptions};
@@ -68,8 +68,8 @@ pub(crate) struct Task {
     rows_version: u64,
     /// Who waits for a change of rows, by its number.
     rows_waiting: BTreeMap<u64, oneshot::Sender<()>>,
-    /// Length of the log of a clustered database, as far as it was seen.
-    min_index: i64,
+    /// How far a clustered database was seen.
+    seen: Option<Seen>,
     synced_at: Option<Instant>,
     is_failure_logged: bool,
 }
@@ -93,7 +93,7 @@ impl Task {
             generation: 0,
             rows_version: 0,
             rows_waiting: BTreeMap::new(),
-            min_index: 0,
+            seen: None,
             synced_at: None,
             is_failure_logged: false,
         }
@@ -140,11 +140,8 @@ impl Task {
             Some(Err(error)) => return error.into(),
         };
         self.generation += 1;
-        let wanted = Wanted {
-            leader_only: self.options.leader_only,
-            cluster: self.options.cluster,
-            min_index: self.min_index,
-        };
+        let wanted =
+            Wanted { leader_only: self.options.leader_only, cluster: self.options.cluster, seen: self.seen };
         let options = SessionOptions {
             wanted,
             probe_interval: self.options.probe_interval,
@@ -237,9 +234,7 @@ impl Task {
                 }
             }
         }
-        if let Some(index) = held.session.index() {
-            self.min_index = self.min_index.max(index);
-        }
+        self.seen = held.session.seen().or(self.seen);
         // The replica first, then what its readers were waiting for.
         if has_changed
             && is_exact

@@ -34,7 +34,10 @@ impl Session {
         now: Instant,
     ) -> Result<(), SessionError> {
         match (request, outcome) {
-            (Request::Probe, _) => Ok(()),
+            (Request::Probe, _) => {
+                self.probe_sent = None;
+                Ok(())
+            }
             (Request::Databases, Ok(names)) => self.check_databases(&names),
             (Request::ServerSchema, Ok(schema)) => self.monitor_server(&schema),
             // Before Open vSwitch 2.9 there is no such database, and no cluster.

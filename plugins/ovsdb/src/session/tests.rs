@@ -25,7 +25,7 @@ impl Peer {
     fn new() -> Self {
         let tables = vec![TableSpec::new("T", &["name", "tags"]).with_optional(&["size"])];
         let spec = DatabaseSpec { name: "D".to_owned(), min_version: Some(Version(6, 1, 0)), tables };
-        let wanted = Wanted { leader_only: true, cluster: None, min_index: 0 };
+        let wanted = Wanted { leader_only: true, cluster: None, seen: None };
         let options = SessionOptions { wanted, probe_interval: PROBE, transact_timeout: TRANSACT };
         let now = Instant::now();
         let session = Session::new(spec, options, Generation(1), 0, now);
@@ -127,7 +127,8 @@ fn alone() -> Value {
 }
 
 fn clustered(leader: bool) -> Value {
-    json!({"name": "D", "connected": true, "leader": leader, "model": "clustered", "schema": "{}", "index": 5})
+    json!({"name": "D", "connected": true, "leader": leader, "model": "clustered", "schema": "{}", "index": 5,
+        "cid": ["uuid", ONE]})
 }
 
 fn comment() -> Vec<Operation> {
@@ -172,10 +173,10 @@ fn only_the_leader_of_a_cluster_will_do_and_only_as_long_as_it_leads() {
 
     let mut peer = Peer::new();
     peer.set_up(&clustered(true), &[]).unwrap();
-    assert_eq!(peer.session.index(), Some(5));
+    assert_eq!(peer.session.seen().unwrap().index, 5);
     let update = |row: Value| json!({"method": "update2", "params": [SERVER_MONITOR, {"Database": {ONE: row}}], "id": null});
     peer.send(&update(json!({"modify": {"index": 6}}))).unwrap();
-    assert_eq!(peer.session.index(), Some(6));
+    assert_eq!(peer.session.seen().unwrap().index, 6);
     let error = peer.send(&update(json!({"modify": {"leader": false}}))).unwrap_err();
     assert_eq!(error, SessionError::Unsuitable(Unsuitable::NotLeader));
 }
@@ -304,6 +305,9 @@ fn a_server_is_asked_for_a_sign_of_life_and_given_up_without_one() {
     peer.answer(&id, &json!([])).unwrap();
     peer.now += PROBE;
     peer.session.handle_timeout(peer.now).unwrap();
+    // What else it sends puts that off, and does not answer it.
+    peer.now += PROBE / 2;
+    peer.update(&json!({ONE: {"modify": {"name": "b"}}})).unwrap();
     peer.now += PROBE;
     assert_eq!(peer.session.poll_timeout(), peer.now);
     assert_eq!(peer.session.handle_timeout(peer.now), Err(SessionError::Silent));
