@@ -7,7 +7,7 @@ fn row(values: &[(&str, &str)]) -> Row {
 }
 
 #[test]
-fn operations_are_written_in_the_form_of_the_rfc() {
+fn operations_on_rows_are_written_in_the_form_of_the_rfc() {
     let table = || "T".to_owned();
     let conditions = || vec![Condition::equal("name", "a")];
     let written = [
@@ -44,6 +44,16 @@ fn operations_are_written_in_the_form_of_the_rfc() {
             Operation::Delete { table: table(), conditions: conditions() },
             json!({"op": "delete", "table": "T", "where": [["name", "==", "a"]]}),
         ),
+    ];
+    for (operation, json) in written {
+        assert_eq!(operation.to_json(), json);
+    }
+}
+
+#[test]
+fn other_operations_are_written_in_the_form_of_the_rfc() {
+    let conditions = || vec![Condition::equal("name", "a")];
+    let written = [
         (
             Operation::expect("T", conditions(), &["name"], vec![row(&[("name", "a")])]),
             json!({"op": "wait", "table": "T", "timeout": 0, "where": [["name", "==", "a"]], "columns": ["name"],
@@ -51,7 +61,7 @@ fn operations_are_written_in_the_form_of_the_rfc() {
         ),
         (
             Operation::Wait {
-                table: table(),
+                table: "T".to_owned(),
                 timeout: None,
                 conditions: Vec::new(),
                 columns: Vec::new(),
