@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use trieste_control::api::{Kind, Object, ObjectMeta, ensure_valid_name};
 
-pub use controller::{CalicoStatus, PoolsController, Wish};
+pub use controller::{PoolsController, Wish};
 
 /// From the specification: the label of pools for remote networks (api §8.5).
 const LABEL: &str = "submariner.io/ippool";

@@ -5,17 +5,20 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tracing::{info, warn};
-use trieste_control::election::{self, ElectionConfig, Timings};
+use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::liveness::{LivenessFile, check};
 use trieste_control::privileges::Needs;
 use trieste_control::runner::{self, Fence, Handle, Limits, port};
 use trieste_control::signals;
 use trieste_control::store::AnyStore;
 
-use crate::calico::{CalicoStatus, PoolsController, Wish};
+use crate::calico::{PoolsController, Wish};
 use crate::config::{Config, Plugin, Task};
+use crate::ovn::{self, OvnConfig};
+use crate::status::Status;
 
 /// The Lease of the election.
 pub const LEASE: &str = "trieste-plugin-sync-lock";
@@ -62,13 +65,15 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         Fence::Term { candidate, .. } => Some(candidate.clone()),
         Fence::Open | Fence::Guard(_) => None,
     };
-    let (controller, status) = match config.plugin {
-        Plugin::Calico => calico(store, config, fence),
-    };
+    let (sender, status) = watch::channel(Status::default());
     info!(
-        version = env!("CARGO_PKG_VERSION"), plugin = ?config.plugin, store = %config.store, task = ?config.task,
+        version = env!("CARGO_PKG_VERSION"), plugin = config.plugin.name(), store = %config.store, task = ?config.task,
         "network plugin sync started"
     );
+    let work = match &config.plugin {
+        Plugin::Calico => Work::Controller(calico(store, config, fence, sender)),
+        Plugin::Ovn(ovn) => Work::Loop(spawn_ovn(store, config, (**ovn).clone(), candidate.clone(), sender)),
+    };
     let outcome = match config.task {
         Task::Uninstall => removed(status).await,
         Task::Work | Task::Check => {
@@ -78,7 +83,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
             }
         }
     };
-    controller.stop(LAST_WRITES).await;
+    match work {
+        Work::Controller(controller) => controller.stop(LAST_WRITES).await,
+        // A transaction is done as a whole or not at all.
+        Work::Loop(task) => task.abort(),
+    }
     if let Some(candidate) = candidate {
         candidate.release(election::DEFAULT_RELEASE_TIMEOUT).await;
     }
@@ -86,43 +95,41 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     outcome
 }
 
-fn calico(store: AnyStore, config: &Config, fence: Fence) -> (Handle, watch::Receiver<CalicoStatus>) {
-    let wish = if config.task == Task::Uninstall { Wish::Nothing } else { Wish::Pools };
-    let (sender, status) = watch::channel(CalicoStatus::default());
-    let publish = move |status: &CalicoStatus| {
-        log(&sender.borrow(), status);
-        sender.send_replace(status.clone());
-    };
-    let controller = PoolsController::new(&config.namespace, wish);
-    let inputs = futures::stream::pending().boxed();
-    (runner::spawn(controller, vec![port(store)], fence, inputs, LIMITS, publish), status)
+/// What runs.
+enum Work {
+    Controller(Handle),
+    Loop(JoinHandle<()>),
 }
 
-/// Logs what has changed.
-fn log(before: &CalicoStatus, after: &CalicoStatus) {
-    for (subject, problem) in &after.problems {
-        if before.problems.get(subject) != Some(problem) {
-            warn!(subject, problem, "cannot be as it should");
-        }
-    }
-    for subject in before.problems.keys().filter(|subject| !after.problems.contains_key(*subject)) {
-        info!(subject, "is as it should be again");
-    }
-    if before.pools != after.pools {
-        info!(pools = after.pools, "IPPools for remote networks");
-    }
+fn calico(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
+    let wish = if config.task == Task::Uninstall { Wish::Nothing } else { Wish::Pools };
+    let publish = move |status: &Status| status.clone().publish(&sender);
+    let controller = PoolsController::new(&config.namespace, wish);
+    let inputs = futures::stream::pending().boxed();
+    runner::spawn(controller, vec![port(store)], fence, inputs, LIMITS, publish)
+}
+
+fn spawn_ovn(
+    store: AnyStore,
+    config: &Config,
+    ovn: OvnConfig,
+    candidate: Option<Candidate>,
+    sender: watch::Sender<Status>,
+) -> JoinHandle<()> {
+    let is_removing = config.task == Task::Uninstall;
+    tokio::spawn(ovn::run(store, config.namespace.clone(), ovn, candidate, is_removing, sender))
 }
 
 /// Keeps the file for `--check` up to date.
-async fn beat(config: &Config, status: watch::Receiver<CalicoStatus>) {
+async fn beat(config: &Config, status: watch::Receiver<Status>) {
     let mut file = LivenessFile::new(config.pass_file.clone());
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = None;
     loop {
         ticks.tick().await;
-        let unavailable = status.borrow().problems.get("API server").cloned();
-        let written = match &unavailable {
+        let outage = status.borrow().outage.clone();
+        let written = match &outage {
             Some(reason) => file.record_failure(reason),
             None => file.record_success(),
         };
@@ -137,18 +144,17 @@ async fn beat(config: &Config, status: watch::Receiver<CalicoStatus>) {
 }
 
 /// Waits until nothing is left.
-async fn removed(mut status: watch::Receiver<CalicoStatus>) -> anyhow::Result<()> {
+async fn removed(mut status: watch::Receiver<Status>) -> anyhow::Result<()> {
     let until = Instant::now() + UNINSTALL_WITHIN;
-    let is_clean = |status: &CalicoStatus| status.is_done && status.pools == 0;
+    let is_clean = |status: &Status| status.is_done && status.count == Some(0);
     if timeout_at(until, status.wait_for(is_clean)).await.is_ok() {
         return Ok(());
     }
-    let CalicoStatus { pools, problems, .. } = &*status.borrow();
-    let why: Vec<String> =
-        problems.iter().map(|(subject, problem)| format!("{subject}: {problem}")).collect();
+    let status = status.borrow();
     bail!(
-        "{pools} IPPools with the label submariner.io/ippool=true are left after {} s: {}",
+        "{} of what workers have written is left after {} s: {}",
+        status.count.map_or_else(|| "an unknown part".to_owned(), |count| count.to_string()),
         UNINSTALL_WITHIN.as_secs(),
-        if why.is_empty() { "no reason is known".to_owned() } else { why.join("; ") }
+        status.text()
     )
 }

@@ -11,6 +11,7 @@ use trieste_control::store::StoreEvent;
 
 use super::pool_index::PoolIndex;
 use super::{corrected, is_masquerading, is_ours, name, network, outermost, pool};
+use crate::status::Status;
 
 /// When to look again whether a pool of ours that has to go is gone.
 const LATER: Duration = Duration::from_millis(250);
@@ -22,17 +23,6 @@ pub enum Wish {
     Pools,
     /// None.
     Nothing,
-}
-
-/// How far the controller is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CalicoStatus {
-    /// The number of pools there are of ours.
-    pub pools: usize,
-    /// Why something is not as it should be, by pool or object; for people.
-    pub problems: BTreeMap<String, String>,
-    /// Whether everything was read and nothing is left to write.
-    pub is_done: bool,
 }
 
 /// Networks by the names of their pools, or why they cannot be read.
@@ -201,7 +191,7 @@ impl Step {
 
 impl Controller for PoolsController {
     type Key = String;
-    type Status = CalicoStatus;
+    type Status = Status;
     type Input = Infallible;
 
     fn name(&self) -> &'static str {
@@ -238,20 +228,22 @@ impl Controller for PoolsController {
         }
     }
 
-    fn status(&self, view: &QueueView<'_>) -> CalicoStatus {
-        let mut problems = self.problems.clone();
+    fn status(&self, view: &QueueView<'_>) -> Status {
+        let by_pool = self.problems.iter().map(|(pool, problem)| (format!("IPPool {pool}"), problem.clone()));
         let unread = self.routes.iter().filter_map(|(name, read)| Some((name, read.as_ref().err()?)));
-        problems.extend(unread.map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone())));
-        problems.extend(view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned())));
-        let unavailable = view.outages.first().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
-        let unavailable =
-            unavailable.or_else(|| view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned()));
-        problems.extend(unavailable.map(|reason| ("API server".to_owned(), reason)));
+        let unread = unread.map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone()));
+        let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
+        let problems: BTreeSet<_> = by_pool.chain(unread).chain(refused).collect();
+        let unreadable = view.outages.first().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
+        let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
+        let outage = unreadable.or_else(unwritable);
         let has_all = self.listed.len() == self.watches().len();
-        CalicoStatus {
-            pools: self.pools.iter().filter(|(_, pool)| is_ours(pool)).count(),
-            is_done: has_all && view.is_idle && problems.is_empty(),
+        let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool));
+        Status {
+            count: self.listed.contains(&Kind::IpPool).then(|| ours.count()),
+            is_done: has_all && view.is_idle && problems.is_empty() && outage.is_none(),
             problems,
+            outage,
         }
     }
 }

@@ -1,0 +1,224 @@
+//! What objects of the cluster say of remote networks, gateways and zones. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::Value;
+use trieste_control::api::{Kind, Object, RouteSpec};
+use trieste_control::store::StoreEvent;
+use trieste_ovn::Wanted;
+use trieste_ovn::wanted::{Input, RouteKind, RouteObject, Topology, Zone};
+
+/// From the specification of Kubernetes: what a node calls itself.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// From the specification: the node's zone (api §8.5).
+const ZONE: &str = "k8s.ovn.org/zone-name";
+/// OVN-Kubernetes': the node's networks, of which its management port has the second address.
+const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+/// Ours: longest annotation that is read, bytes.
+const MAX_ANNOTATION: usize = 4096;
+/// The kinds that are read.
+pub(super) const KINDS: [Kind; 4] = [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node];
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+pub struct Facts {
+    cluster: String,
+    node: String,
+    networks: Vec<IpNet>,
+    topology: Option<Topology>,
+    routes: BTreeMap<(Kind, String), RouteObject>,
+    /// The own cluster's Endpoints by name: when each was made, and its host name.
+    endpoints: BTreeMap<String, (i128, String)>,
+    nodes: BTreeMap<String, Node>,
+    listed: BTreeSet<Kind>,
+    /// The gateway's node when there last was one: its zone stays the gateway's until another is.
+    gateway: Option<String>,
+    problems: BTreeMap<String, String>,
+}
+
+/// What matters of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Node {
+    hostname: String,
+    zone: Option<String>,
+    management_port: Vec<IpAddr>,
+}
+
+impl Facts {
+    /// Knows nothing of its cluster yet.
+    #[must_use]
+    pub fn new(cluster: &str, node: &str, networks: Vec<IpNet>, topology: Topology) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            node: node.to_owned(),
+            networks,
+            topology: Some(topology),
+            ..Self::default()
+        }
+    }
+
+    /// Takes in an event; returns `true` if something that rows follow from has changed.
+    pub fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+        let has_changed = match event {
+            StoreEvent::Listed(objects) => {
+                let mut listed: BTreeSet<&str> = BTreeSet::new();
+                let mut has_changed = self.listed.insert(kind);
+                for object in objects {
+                    listed.insert(&object.metadata.name);
+                    has_changed |= self.put(kind, object);
+                }
+                has_changed | self.retain(kind, |name| listed.contains(name))
+            }
+            StoreEvent::Applied(object) => self.put(kind, object),
+            StoreEvent::Deleted(object) => self.retain(kind, |name| name != object.metadata.name),
+            StoreEvent::Unavailable(_) | _ => false,
+        };
+        if has_changed {
+            self.gateway = self.gateway_node().or_else(|| self.gateway.take());
+        }
+        has_changed
+    }
+
+    fn put(&mut self, kind: Kind, object: &Object) -> bool {
+        let name = object.metadata.name.clone();
+        if kind == Kind::Node {
+            let node = Node::read(object);
+            return self.nodes.insert(name, node.clone()).as_ref() != Some(&node);
+        }
+        if kind != Kind::Endpoint {
+            return self.put_route(kind, object);
+        }
+        match endpoint(object, &self.cluster) {
+            Some(endpoint) => self.endpoints.insert(name, endpoint.clone()).as_ref() != Some(&endpoint),
+            None => self.endpoints.remove(&name).is_some(),
+        }
+    }
+
+    fn put_route(&mut self, kind: Kind, object: &Object) -> bool {
+        let name = object.metadata.name.clone();
+        let subject = format!("{kind} {name}");
+        let spec = object.body.get("spec").cloned().unwrap_or_default();
+        let spec: RouteSpec = match serde_json::from_value(spec) {
+            Ok(spec) => spec,
+            Err(error) => {
+                self.problems.insert(subject, format!("cannot be read: {error}"));
+                return self.routes.remove(&(kind, name)).is_some();
+            }
+        };
+        self.problems.remove(&subject);
+        let route = RouteObject {
+            cluster: name.clone(),
+            kind: if kind == Kind::GatewayRoute { RouteKind::Gateway } else { RouteKind::NonGateway },
+            next_hops: spec.next_hops,
+            remote_cidrs: spec.remote_cidrs,
+        };
+        self.routes.insert((kind, name), route.clone()).as_ref() != Some(&route)
+    }
+
+    fn retain(&mut self, kind: Kind, is_there: impl Fn(&str) -> bool) -> bool {
+        let before = (self.nodes.len(), self.endpoints.len(), self.routes.len());
+        if kind == Kind::Node {
+            self.nodes.retain(|name, _| is_there(name));
+        } else if kind == Kind::Endpoint {
+            self.endpoints.retain(|name, _| is_there(name));
+        } else {
+            self.routes.retain(|(of, name), _| *of != kind || is_there(name));
+            let prefix = format!("{kind} ");
+            self.problems.retain(|subject, _| subject.strip_prefix(&prefix).is_none_or(&is_there));
+        }
+        before != (self.nodes.len(), self.endpoints.len(), self.routes.len())
+    }
+
+    /// Returns the name of the active gateway's node: that of the cluster's newest Endpoint.
+    fn gateway_node(&self) -> Option<String> {
+        let newest = self.endpoints.iter().max_by_key(|(name, (created, _))| (*created, (*name).clone()));
+        let (_, (_, hostname)) = newest?;
+        let by_host = self.nodes.iter().find(|(_, node)| node.hostname == *hostname);
+        Some(by_host.map_or_else(|| hostname.clone(), |(name, _)| name.clone()))
+    }
+
+    /// Returns the zone that this node's database is of, as far as it can be told: nodes without zones are all in one.
+    fn zone(&self) -> Zone {
+        let zone = |name: &str| self.nodes.get(name).and_then(|node| node.zone.as_deref());
+        let gateways = self.gateway.as_deref().and_then(zone);
+        match (zone(&self.node), gateways) {
+            (Some(own), Some(gateways)) if own != gateways => Zone::Other,
+            _ => Zone::Gateway,
+        }
+    }
+
+    /// Returns the addresses of the gateway's management port: what its node says, else what its GatewayRoutes do.
+    fn management_port(&self) -> Vec<IpAddr> {
+        let node = self.gateway.as_ref().and_then(|name| self.nodes.get(name));
+        let known = node.map(|node| node.management_port.clone()).filter(|known| !known.is_empty());
+        let said = || {
+            let routes = self.routes.values().filter(|route| route.kind == RouteKind::Gateway);
+            routes.flat_map(|route| &route.next_hops).filter_map(|text| text.parse().ok()).collect()
+        };
+        known.unwrap_or_else(said)
+    }
+
+    /// Returns what is wanted of the database; `None` before everything was listed.
+    #[must_use]
+    pub fn wanted(&self) -> Option<Wanted> {
+        if self.listed.len() < KINDS.len() {
+            return None;
+        }
+        let routes: Vec<RouteObject> = self.routes.values().cloned().collect();
+        let gateway = self.gateway_node();
+        Some(Wanted::new(&Input {
+            topology: self.topology.unwrap_or(Topology::ClusterRouter),
+            zone: self.zone(),
+            routes: &routes,
+            is_complete: true,
+            closed: &[],
+            own: &self.networks,
+            gateway_node: gateway.as_deref(),
+            management_port: &self.management_port(),
+            version: concat!("v", env!("CARGO_PKG_VERSION")),
+        }))
+    }
+
+    /// Returns objects that cannot be read, and why.
+    #[must_use]
+    pub fn problems(&self) -> &BTreeMap<String, String> {
+        &self.problems
+    }
+}
+
+impl Node {
+    fn read(object: &Object) -> Self {
+        let metadata = &object.metadata;
+        let annotation =
+            |key: &str| metadata.annotations.get(key).filter(|text| text.len() <= MAX_ANNOTATION);
+        Self {
+            hostname: metadata.labels.get(HOSTNAME).unwrap_or(&metadata.name).clone(),
+            zone: annotation(ZONE).cloned(),
+            management_port: annotation(SUBNETS).map(|text| management_port(text)).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the own cluster's Endpoint's time and host name.
+fn endpoint(object: &Object, cluster: &str) -> Option<(i128, String)> {
+    let spec = object.body.get("spec")?;
+    let is_own = spec.get("cluster_id").and_then(Value::as_str) == Some(cluster);
+    let hostname = spec.get("hostname").and_then(Value::as_str)?.to_owned();
+    let created = object.metadata.creation_timestamp.map_or(i128::MIN, |at| at.as_nanosecond());
+    is_own.then_some((created, hostname))
+}
+
+/// Reads `{"default":["10.244.1.0/24","fd00:10:244:2::/64"]}`, of older versions `{"default":"10.244.1.0/24"}`; returns the
+/// second host address of each network.
+fn management_port(text: &str) -> Vec<IpAddr> {
+    let read: Value = serde_json::from_str(text).unwrap_or_default();
+    let of_default = &read["default"];
+    let texts = of_default.as_array().into_iter().flatten().chain(Some(of_default)).filter_map(Value::as_str);
+    let networks = texts.filter_map(|text| text.parse::<IpNet>().ok()).map(|network| network.trunc());
+    networks.filter_map(|network| network.hosts().filter(|host| *host != network.network()).nth(1)).collect()
+}
+
+#[cfg(test)]
+mod tests;

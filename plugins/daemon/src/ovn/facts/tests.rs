@@ -1,0 +1,131 @@
+//! What follows from objects.
+
+use serde_json::json;
+use trieste_control::api::ObjectMeta;
+
+use super::*;
+
+const NAMESPACE: &str = "submariner-operator";
+
+fn facts() -> Facts {
+    Facts::new("a", "w1", vec!["10.128.0.0/14".parse().unwrap()], Topology::ClusterRouter)
+}
+
+fn route(kind: Kind, cluster: &str, hops: &[&str]) -> Object {
+    let mut object = Object::new(kind, ObjectMeta::new(NAMESPACE, cluster));
+    object.body.insert("spec".to_owned(), json!({"nextHops": hops, "remoteCIDRs": ["10.132.0.0/14"]}));
+    object
+}
+
+fn gateway(cluster: &str, hostname: &str, created: &str) -> Object {
+    let mut object = Object::new(Kind::Endpoint, ObjectMeta::new(NAMESPACE, format!("{cluster}-{hostname}")));
+    object.metadata.creation_timestamp = Some(created.parse().unwrap());
+    object.body.insert("spec".to_owned(), json!({"cluster_id": cluster, "hostname": hostname}));
+    object
+}
+
+fn node(name: &str, zone: Option<&str>, subnets: &str) -> Object {
+    let mut object = Object::new(Kind::Node, ObjectMeta::new("", name));
+    object.metadata.labels.insert(HOSTNAME.to_owned(), format!("host-{name}"));
+    object.metadata.annotations.insert(SUBNETS.to_owned(), subnets.to_owned());
+    object.metadata.annotations.extend(zone.map(|zone| (ZONE.to_owned(), zone.to_owned())));
+    object
+}
+
+/// Lists everything: the gateway is on node gw1.
+fn listed(zones: [Option<&str>; 2]) -> Facts {
+    let mut facts = facts();
+    let nodes = vec![
+        node("gw1", zones[0], r#"{"default":["10.128.2.0/23","fd00:10:128:2::/64"]}"#),
+        node("w1", zones[1], r#"{"default":"10.128.4.0/23"}"#),
+    ];
+    let gateways = vec![
+        gateway("a", "host-w1", "2026-01-01T00:00:00Z"),
+        gateway("a", "host-gw1", "2026-01-02T00:00:00Z"),
+        gateway("b", "elsewhere", "2026-01-03T00:00:00Z"),
+    ];
+    let hops = &["10.128.2.2"];
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Listed(vec![route(Kind::GatewayRoute, "b", hops)])));
+    assert!(facts.take(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new())));
+    assert!(facts.take(Kind::Node, &StoreEvent::Listed(nodes)));
+    assert!(facts.wanted().is_none(), "not everything was listed");
+    assert!(facts.take(Kind::Endpoint, &StoreEvent::Listed(gateways)));
+    facts
+}
+
+#[test]
+fn plugin_ovn_the_gateway_is_the_newest_of_the_own_cluster_and_zones_are_compared() {
+    for (zones, zone) in [
+        ([None, None], Zone::Gateway),
+        ([Some("global"), Some("global")], Zone::Gateway),
+        ([Some("gw1"), Some("w1")], Zone::Other),
+        ([Some("gw1"), None], Zone::Gateway),
+    ] {
+        let facts = listed(zones);
+        assert_eq!(facts.gateway_node().as_deref(), Some("gw1"));
+        assert_eq!(facts.zone(), zone, "{zones:?}");
+        let port: Vec<String> = facts.management_port().iter().map(ToString::to_string).collect();
+        assert_eq!(port, ["10.128.2.2", "fd00:10:128:2::2"]);
+        let wanted = facts.wanted().unwrap();
+        assert_eq!(wanted.len(), 1);
+    }
+}
+
+#[test]
+fn plugin_ovn_the_zone_of_a_gateway_that_is_gone_stays_the_gateways() {
+    let mut facts = listed([Some("gw1"), Some("w1")]);
+    for gone in
+        [gateway("a", "host-gw1", "2026-01-02T00:00:00Z"), gateway("a", "host-w1", "2026-01-01T00:00:00Z")]
+    {
+        assert!(facts.take(Kind::Endpoint, &StoreEvent::Deleted(gone)));
+    }
+    assert_eq!((facts.gateway_node(), facts.zone()), (None, Zone::Gateway), "the last one was on w1 itself");
+    assert!(
+        facts.take(Kind::Endpoint, &StoreEvent::Applied(gateway("a", "host-gw1", "2026-01-04T00:00:00Z")))
+    );
+    assert_eq!(facts.zone(), Zone::Other);
+    assert!(facts.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new())));
+    assert_eq!((facts.gateway_node(), facts.zone()), (None, Zone::Other));
+}
+
+#[test]
+fn what_says_nothing_new_changes_nothing() {
+    let mut facts = listed([None, None]);
+    let mut beat = node("gw1", None, r#"{"default":["10.128.2.0/23","fd00:10:128:2::/64"]}"#);
+    beat.body.insert("status".to_owned(), json!({"conditions": [{"type": "Ready"}]}));
+    assert!(!facts.take(Kind::Node, &StoreEvent::Applied(beat)));
+    let again = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
+    assert!(!facts.take(Kind::GatewayRoute, &StoreEvent::Applied(again)));
+    let others = gateway("b", "another", "2026-01-09T00:00:00Z");
+    assert!(!facts.take(Kind::Endpoint, &StoreEvent::Applied(others)));
+}
+
+#[test]
+fn plugin_ovn_objects_that_cannot_be_read_are_named_until_they_can_be_or_are_gone() {
+    let mut facts = listed([None, None]);
+    for spec in [json!({"nextHops": 7}), json!("x"), json!({"remoteCIDRs": {"a": 1}, "nextHops": []})] {
+        let mut bad = route(Kind::GatewayRoute, "c", &[]);
+        bad.body.insert("spec".to_owned(), spec);
+        facts.take(Kind::GatewayRoute, &StoreEvent::Applied(bad));
+        assert!(facts.problems().contains_key("GatewayRoute c"), "{:?}", facts.problems());
+        assert_eq!(facts.wanted().unwrap().len(), 1);
+    }
+    facts.take(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new()));
+    assert_eq!(facts.problems().len(), 1, "of another kind");
+    facts.take(Kind::GatewayRoute, &StoreEvent::Deleted(route(Kind::GatewayRoute, "c", &[])));
+    assert!(facts.problems().is_empty());
+}
+
+#[test]
+fn plugin_ovn_management_ports_are_the_second_addresses_of_their_networks() {
+    for (text, expected) in [
+        (r#"{"default":["10.244.1.0/24","fd00:10:244:2::/64"]}"#, &["10.244.1.2", "fd00:10:244:2::2"][..]),
+        (r#"{"default":"10.244.1.0/24"}"#, &["10.244.1.2"]),
+        (r#"{"default":["x","10.244.1.0/31","10.244.2.0/23"]}"#, &["10.244.2.2"]),
+        (r#"{"other":"10.244.1.0/24"}"#, &[]),
+        ("no", &[]),
+    ] {
+        let found: Vec<String> = management_port(text).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+}

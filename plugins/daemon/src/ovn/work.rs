@@ -1,0 +1,265 @@
+//! The loop: reads, asks the controller what to do, does it.
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, select_all};
+use rand_core::OsRng;
+use tokio::sync::watch;
+use trieste_control::api::Kind;
+use trieste_control::backoff::Backoff;
+use trieste_control::election::Candidate;
+use trieste_control::store::{AnyStore, Store as _, StoreEvent};
+use trieste_control::timer::sleep_until;
+use trieste_ovn::controller::{Controller, Next, State};
+use trieste_ovn::wanted::Topology;
+use trieste_ovn::{Chassis, Rows, Wanted, northbound_spec, southbound_spec};
+use trieste_ovsdb::client::Client;
+use trieste_ovsdb::options::{ClientOptions, Status as ClientStatus};
+use trieste_ovsdb::outcome::TransactError;
+use trieste_ovsdb::replica::Replica;
+
+use super::OvnConfig;
+use super::facts::{Facts, KINDS};
+use crate::status::Status;
+
+/// Ours: the first and the longest wait after a transaction that failed.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// Ours: how long changes of objects are gathered before what is wanted is computed.
+const GATHER: Duration = Duration::from_millis(100);
+
+type Outcome = Result<(), TransactError>;
+
+/// Keeps the northbound database as it should be; with `is_removing`, without anything of ours. Never ends by itself.
+pub async fn run(
+    store: AnyStore,
+    namespace: String,
+    config: OvnConfig,
+    candidate: Option<Candidate>,
+    is_removing: bool,
+    status: watch::Sender<Status>,
+) {
+    let mut worker = Worker::new(config, is_removing);
+    let mut events = events(&store, &namespace, is_removing);
+    let mut leadership = candidate.as_ref().map(Candidate::leadership);
+    let mut retry = Backoff::new(RETRY.0, RETRY.1);
+    let mut outage = None;
+    let mut gathered: Option<Instant> = None;
+    loop {
+        let may_write = candidate.as_ref().is_none_or(|candidate| candidate.term(clock()).is_some());
+        let deadline = if may_write { worker.drive(clock()) } else { None };
+        worker.status(outage.clone(), may_write).publish(&status);
+        let deadline = [deadline, gathered].into_iter().flatten().min();
+        tokio::select! {
+            Some((kind, event)) = events.next() => {
+                outage = match &event {
+                    StoreEvent::Unavailable(error) => Some(format!("{kind}: {error}")),
+                    StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
+                };
+                if worker.facts.take(kind, &event) {
+                    gathered.get_or_insert_with(|| clock() + GATHER);
+                }
+            }
+            Ok(()) = worker.northbound.replica.changed() => worker.follow_northbound(),
+            () = changed(worker.southbound.as_mut()) => worker.follow_southbound(),
+            outcome = finished(&mut worker.in_flight) => {
+                worker.in_flight = None;
+                let wait = if outcome.is_ok() { retry.reset(); Duration::ZERO } else { retry.next_wait(&mut OsRng) };
+                worker.controller.handle_outcome(outcome.as_ref().copied(), clock(), wait);
+            }
+            () = sleep_until(deadline) => {
+                if gathered.is_some_and(|at| at <= clock()) {
+                    gathered = None;
+                    worker.renew_wanted();
+                }
+            }
+            () = changed_leadership(leadership.as_mut()) => {}
+        }
+    }
+}
+
+/// A database, and what of it is known.
+struct Database {
+    client: Client,
+    replica: watch::Receiver<Replica>,
+    last: Replica,
+}
+
+impl Database {
+    /// Returns why it cannot be read at present.
+    fn outage(&self, name: &str) -> Option<String> {
+        match &*self.client.status().borrow() {
+            ClientStatus::Synced { .. } => None,
+            ClientStatus::Connecting => Some(format!("{name} database: connecting")),
+            ClientStatus::Failed { remote, error } => Some(format!("{name} database at {remote}: {error}")),
+        }
+    }
+}
+
+struct Worker {
+    facts: Facts,
+    wanted: Option<Wanted>,
+    is_removing: bool,
+    northbound: Database,
+    southbound: Option<Database>,
+    rows: Rows,
+    chassis: Chassis,
+    controller: Controller,
+    in_flight: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
+    is_settled: bool,
+}
+
+impl Worker {
+    fn new(config: OvnConfig, is_removing: bool) -> Self {
+        let options = ClientOptions { tls: config.tls, ..ClientOptions::default() };
+        let (client, replica) = Client::spawn(&config.northbound, northbound_spec(), options.clone());
+        let northbound = Database { client, replica, last: Replica::default() };
+        let needs_chassis = config.topology == Topology::SubmarinerRouter && !is_removing;
+        let southbound = needs_chassis.then(|| {
+            let (client, replica) = Client::spawn(&config.southbound, southbound_spec(), options);
+            Database { client, replica, last: Replica::default() }
+        });
+        Self {
+            facts: Facts::new(&config.cluster, &config.node, config.networks, config.topology),
+            wanted: None,
+            is_removing,
+            northbound,
+            southbound,
+            rows: Rows::new(),
+            chassis: Chassis::new(),
+            controller: Controller::new(),
+            in_flight: None,
+            is_settled: false,
+        }
+    }
+
+    /// Does what is next; returns when to ask again without a change.
+    fn drive(&mut self, now: Instant) -> Option<Instant> {
+        let replica = &self.northbound.last;
+        let knows_chassis = self.southbound.as_ref().is_none_or(|database| database.last.is_synced());
+        let knows_all = self.is_removing || (self.wanted.is_some() && knows_chassis);
+        self.is_settled = false;
+        if !replica.is_synced() || !knows_all {
+            return None;
+        }
+        let state = State {
+            wanted: self.wanted.as_ref().filter(|_| !self.is_removing),
+            rows: &self.rows,
+            chassis: &self.chassis,
+            schema: replica.version(),
+        };
+        match self.controller.poll_transaction(&state, now) {
+            Next::Transact(transaction) => {
+                let (client, generation) = (self.northbound.client.clone(), replica.generation());
+                self.in_flight = Some(Box::pin(async move {
+                    client.transact_on(generation, transaction.operations).await.map(drop)
+                }));
+                None
+            }
+            Next::AwaitRetry(at) => Some(at),
+            Next::AwaitOutcome => None,
+            Next::AwaitChange => {
+                self.is_settled = true;
+                None
+            }
+        }
+    }
+
+    fn follow_northbound(&mut self) {
+        let replica = self.northbound.replica.borrow_and_update().clone();
+        for difference in replica.differences(&self.northbound.last) {
+            self.rows.follow(&difference);
+        }
+        match replica.is_synced() && replica.generation() == self.northbound.last.generation() {
+            true => self.controller.handle_change(),
+            // What was sent in another session is in this replica, or never will be.
+            false => {
+                self.in_flight = None;
+                self.controller.handle_disconnect();
+            }
+        }
+        self.northbound.last = replica;
+    }
+
+    fn follow_southbound(&mut self) {
+        let Some(database) = &mut self.southbound else { return };
+        let replica = database.replica.borrow_and_update().clone();
+        for difference in replica.differences(&database.last) {
+            self.chassis.follow(&difference);
+        }
+        database.last = replica;
+        self.controller.handle_change();
+    }
+
+    fn renew_wanted(&mut self) {
+        let wanted = self.facts.wanted();
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            self.controller.handle_new_wanted();
+        }
+    }
+
+    fn status(&self, store_outage: Option<String>, may_write: bool) -> Status {
+        let southbound = self.southbound.as_ref().and_then(|database| database.outage("southbound"));
+        let outage = self.northbound.outage("northbound").or(southbound).or(store_outage);
+        let unread = self.facts.problems().iter();
+        let mut problems: BTreeSet<_> =
+            unread.map(|(subject, problem)| (subject.clone(), problem.clone())).collect();
+        // Who does not write does not plan either.
+        if may_write {
+            let conditions = self.controller.conditions();
+            problems.extend(conditions.iter().map(|condition| ("OVN".to_owned(), condition.to_string())));
+        }
+        let is_read = self.northbound.last.is_synced();
+        Status {
+            count: is_read.then(|| self.rows.count_ours()),
+            is_done: outage.is_none() && self.is_settled && self.in_flight.is_none(),
+            problems,
+            outage,
+        }
+    }
+}
+
+/// Watches everything that rows follow from; nothing where rows are removed.
+fn events(store: &AnyStore, namespace: &str, is_removing: bool) -> BoxStream<'static, (Kind, StoreEvent)> {
+    if is_removing {
+        return futures::stream::pending().boxed();
+    }
+    let watch = |kind: Kind| {
+        let namespace = if kind == Kind::Node { "" } else { namespace };
+        store.list_watch(kind, namespace).map(move |event| (kind, event)).boxed()
+    };
+    select_all(KINDS.map(watch)).boxed()
+}
+
+async fn changed(database: Option<&mut Database>) {
+    if let Some(database) = database
+        && database.replica.changed().await.is_ok()
+    {
+        return;
+    }
+    pending().await
+}
+
+async fn finished(in_flight: &mut Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>) -> Outcome {
+    match in_flight {
+        Some(future) => future.await,
+        None => pending().await,
+    }
+}
+
+async fn changed_leadership<T>(leadership: Option<&mut watch::Receiver<T>>) {
+    if let Some(leadership) = leadership
+        && leadership.changed().await.is_ok()
+    {
+        return;
+    }
+    pending().await
+}
+
+fn clock() -> Instant {
+    Instant::now()
+}

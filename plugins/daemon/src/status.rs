@@ -1,0 +1,57 @@
+//! How far the work is, in the same form for every plugin.
+
+use std::collections::BTreeSet;
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// How far the work is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The number of objects or rows of ours in the plugin's database; `None` before it was read.
+    pub count: Option<usize>,
+    /// What is not as it should be, and why; for people.
+    pub problems: BTreeSet<(String, String)>,
+    /// Why nothing can be read or written at present.
+    pub outage: Option<String>,
+    /// Whether everything was read and nothing is left to write.
+    pub is_done: bool,
+}
+
+impl Status {
+    /// Publishes it where it has changed, and logs the difference.
+    pub fn publish(self, sender: &watch::Sender<Self>) {
+        if *sender.borrow() != self {
+            log(&sender.borrow(), &self);
+            sender.send_replace(self);
+        }
+    }
+
+    /// Returns everything that is wrong, in a line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let problems = self.problems.iter().map(|(subject, problem)| format!("{subject}: {problem}"));
+        let all: Vec<String> = self.outage.iter().cloned().chain(problems).collect();
+        if all.is_empty() { "no reason is known".to_owned() } else { all.join("; ") }
+    }
+}
+
+/// Logs what has changed.
+fn log(before: &Status, after: &Status) {
+    for (subject, problem) in after.problems.difference(&before.problems) {
+        warn!(subject, problem, "not as it should be");
+    }
+    for (subject, problem) in before.problems.difference(&after.problems) {
+        info!(subject, problem, "as it should be again");
+    }
+    match (&before.outage, &after.outage) {
+        (None, Some(reason)) => {
+            warn!(reason, "nothing can be read or written at present; what was written stays")
+        }
+        (Some(_), None) => info!("reading and writing again"),
+        (None, None) | (Some(_), Some(_)) => {}
+    }
+    if let Some(count) = after.count.filter(|_| before.count != after.count) {
+        info!(count, "of ours in the plugin's database");
+    }
+}
