@@ -48,6 +48,7 @@ pub mod lab;
 pub mod mesh;
 pub mod nat;
 pub mod netns;
+pub mod ovn;
 pub mod pages;
 pub mod pair;
 pub mod peer;

@@ -442,6 +442,11 @@ impl PodPlan {
         self.addresses.iter().map(IpNet::addr).collect()
     }
 
+    /// The name of its veth's other end, in its node's namespace.
+    pub(crate) fn port(&self) -> &str {
+        &self.port
+    }
+
     /// Its IPv4 address.
     pub fn v4(&self) -> Option<IpAddr> {
         self.ips().into_iter().find(IpAddr::is_ipv4)

@@ -17,6 +17,7 @@ mod mtu;
 mod nat;
 mod nat_oracle;
 mod path;
+mod plugin_ovn;
 mod probe;
 mod secrets;
 mod tunnel_probe;
