@@ -17,6 +17,10 @@ pub enum PluginSupport {
     Unknown,
 }
 
+/// OVN-Kubernetes, by the name of discovery: packets for remote clusters pass its logical routers, whose database a worker of ours
+/// writes.
+pub const OVN_KUBERNETES: &str = "OVNKubernetes";
+
 /// Plugins by the names of discovery, which are upstream's where it has one.
 pub const PLUGINS: [(&str, PluginSupport); 9] = [
     ("calico", PluginSupport::Served),
@@ -27,7 +31,7 @@ pub const PLUGINS: [(&str, PluginSupport); 9] = [
     ("kindnet", PluginSupport::Served),
     ("OpenShiftSDN", PluginSupport::Served),
     (
-        "OVNKubernetes",
+        OVN_KUBERNETES,
         PluginSupport::NotServed("OVN-Kubernetes is not served by this version's route agent yet"),
     ),
     ("weave-net", PluginSupport::Served),
@@ -41,7 +45,13 @@ pub fn plugin(name: &str) -> PluginSupport {
 }
 
 /// Plugins whose pods' addresses do not follow from what Kubernetes says of a node, so that they alone deliver there.
-const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", "OVNKubernetes"];
+const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", OVN_KUBERNETES];
+
+/// Says whether a plugin is OVN-Kubernetes, in any case of letters.
+#[must_use]
+pub fn is_ovn_kubernetes(name: &str) -> bool {
+    name.eq_ignore_ascii_case(OVN_KUBERNETES)
+}
 
 /// Says whether a plugin gives pods addresses that Kubernetes does not know by node. With several active gateways answers
 /// may come by another one than the question went by, and are lost at kube-proxy's rule against half connections.
@@ -64,6 +74,7 @@ mod tests {
         assert_eq!(plugin("Kindnet"), PluginSupport::Served);
         assert_eq!(plugin("generic"), PluginSupport::Generic);
         assert!(matches!(plugin("ovnkubernetes"), PluginSupport::NotServed(_)));
+        assert!(is_ovn_kubernetes("ovnkubernetes") && !is_ovn_kubernetes("ovn"));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
         assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));
         assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));

@@ -11,12 +11,14 @@ mod candidates;
 mod flags;
 mod infer;
 mod observe;
+mod ovn;
 mod plugin;
 
 use ipnet::IpNet;
 
 pub use infer::infer;
 pub use observe::{Observed, observe};
+pub use ovn::{Ovn, Zones};
 
 use crate::error::DeployError;
 use crate::server::Server;
@@ -29,6 +31,8 @@ pub const GENERIC: &str = "generic";
 pub struct Network {
     /// The plugin, by upstream's name for it (`kindnet`, `generic`), and how we know.
     pub plugin: Plugin,
+    /// How OVN-Kubernetes is laid out, if that is the plugin.
+    pub ovn: Option<Ovn>,
     /// Pod CIDRs and who says so; empty if nobody does.
     pub pods: Subnets,
     /// Service CIDRs and who says so; empty if nobody does.

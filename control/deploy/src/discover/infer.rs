@@ -1,14 +1,17 @@
 //! From what was observed to what the networks are.
 
 use ipnet::IpNet;
+use trieste_control::requirements::is_ovn_kubernetes;
 
 use super::candidates::{Candidate, choose, contradictions, is_v4, of_pods, of_services};
-use super::{Given, Network, Observed, Subnets, plugin};
+use super::{Given, Network, Observed, Subnets, ovn, plugin};
 
 /// Says what the networks are, and what contradicts that.
 pub fn infer(observed: &Observed, given: &Given) -> Network {
     let found = plugin::find(observed);
+    let ovn = is_ovn_kubernetes(&found.plugin.name).then(|| ovn::layout(observed));
     let mut warnings: Vec<String> = found.warning.into_iter().collect();
+    warnings.extend(ovn.as_ref().and_then(ovn::Ovn::warning));
     let mut pods = found.pods;
     pods.extend(of_pods(observed));
     let mut services = found.services;
@@ -17,7 +20,7 @@ pub fn infer(observed: &Observed, given: &Given) -> Network {
     let said = [(given.pods.as_slice(), pods_by), (given.services.as_slice(), services_by)];
     let pods = settle("pod CIDRs", "--clustercidr", said[0], &pods, &mut warnings);
     let services = settle("service CIDRs", "--servicecidr", said[1], &services, &mut warnings);
-    Network { plugin: found.plugin, pods, services, warnings }
+    Network { plugin: found.plugin, ovn, pods, services, warnings }
 }
 
 /// Who has said what is not said anew.

@@ -21,9 +21,16 @@ pub struct Observed {
     pub config_maps: BTreeMap<String, Value>,
     /// Objects of other kinds that exist, by their kind: `ServiceCIDR`, `Network` (OpenShift), `IPPool` (Calico).
     pub others: BTreeMap<&'static str, Vec<Value>>,
+    /// Services in front of databases of OVN-Kubernetes, in any namespace.
+    pub services: Vec<Value>,
+    /// Pods of a database of OVN-Kubernetes for all nodes, in any namespace.
+    pub database_pods: Vec<Value>,
     /// What the API server says when a Service asks for an address outside of the range; older ones name the range.
     pub refusal: Option<String>,
 }
+
+/// The name of OVN-Kubernetes' Service in front of a database for all nodes, and the `name` label of its pods.
+pub(super) const OVN_DATABASE: &str = "ovnkube-db";
 
 /// ConfigMaps that a plugin or kubeadm writes.
 const CONFIG_MAPS: [(&str, &str); 9] = [
@@ -68,6 +75,10 @@ pub async fn observe(server: &Server) -> Result<Observed, DeployError> {
             }
         }
     }
+    let named = format!("fieldSelector=metadata.name%3D{OVN_DATABASE}");
+    observed.services = readable(server.list("v1", "Service", None, &named).await)?;
+    let labelled = format!("labelSelector=name%3D{OVN_DATABASE}");
+    observed.database_pods = readable(server.list("v1", "Pod", None, &labelled).await)?;
     if !observed.others.contains_key("ServiceCIDR") {
         observed.refusal = provoke(server).await;
     }

@@ -1,6 +1,7 @@
 //! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
 
 use serde_json::Value;
+use trieste_control::requirements::{OVN_KUBERNETES, is_ovn_kubernetes};
 
 use super::candidates::Candidate;
 use super::flags::{cidrs, document, entry, variable};
@@ -45,7 +46,7 @@ pub(super) fn find(observed: &Observed) -> Found {
 fn openshift(observed: &Observed) -> Option<Found> {
     let network = observed.others.get("Network")?.iter().find(|one| one["metadata"]["name"] == "cluster")?;
     let name = match network["spec"]["networkType"].as_str()? {
-        kind if kind.eq_ignore_ascii_case("OVNKubernetes") => "OVNKubernetes",
+        kind if is_ovn_kubernetes(kind) => OVN_KUBERNETES,
         kind if kind.eq_ignore_ascii_case("OpenShiftSDN") => "OpenShiftSDN",
         kind if kind.eq_ignore_ascii_case("Calico") => "calico",
         _ => super::GENERIC,
@@ -61,7 +62,7 @@ fn openshift(observed: &Observed) -> Option<Found> {
 
 fn ovn_kubernetes(observed: &Observed) -> Option<Found> {
     let set = daemon_set(observed, &["ovnkube-node", "ovnkube-db"])?;
-    let mut found = Found::new("OVNKubernetes", format!("DaemonSet {set}"));
+    let mut found = Found::new(OVN_KUBERNETES, format!("DaemonSet {set}"));
     if let Some(map) = observed.config_maps.get("ovn-kubernetes/ovn-config") {
         let source = "ConfigMap ovn-kubernetes/ovn-config";
         // Each network may carry the length of a node's part: 10.128.0.0/14/23.

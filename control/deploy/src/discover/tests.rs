@@ -2,7 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn nets(list: &[&str]) -> Vec<IpNet> {
+mod ovn;
+
+pub(super) fn nets(list: &[&str]) -> Vec<IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()
 }
 
@@ -11,13 +13,13 @@ fn pod(component: &str, flags: &[&str]) -> Value {
         "spec": {"containers": [{"command": flags}]}})
 }
 
-fn daemon_set(namespace: &str, name: &str, env: &[(&str, &str)]) -> Value {
+pub(super) fn daemon_set(namespace: &str, name: &str, env: &[(&str, &str)]) -> Value {
     let env: Vec<Value> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     json!({"metadata": {"namespace": namespace, "name": name},
         "spec": {"template": {"spec": {"containers": [{"env": env}]}}}})
 }
 
-fn config_map(observed: &mut Observed, name: &str, key: &str, text: &str) {
+pub(super) fn config_map(observed: &mut Observed, name: &str, key: &str, text: &str) {
     observed.config_maps.insert(name.to_owned(), json!({"data": {key: text}}));
 }
 
@@ -25,7 +27,7 @@ fn node(name: &str, cidrs: &[&str]) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}})
 }
 
-fn found(observed: &Observed) -> Network {
+pub(super) fn found(observed: &Observed) -> Network {
     infer(observed, &Given::default())
 }
 
@@ -91,7 +93,7 @@ fn an_older_servers_refusal_names_the_range_and_a_newer_ones_does_not() {
 }
 
 #[test]
-fn each_plugin_is_known_by_what_it_leaves() {
+fn plugin_detect_each_one_is_known_by_what_it_leaves() {
     let with_set = |set: Value| Observed { daemon_sets: vec![set], ..Observed::default() };
     let with_map = |name: &str, key: &str, text: &str| {
         let mut observed = Observed::default();
@@ -133,7 +135,7 @@ fn each_plugin_is_known_by_what_it_leaves() {
 }
 
 #[test]
-fn openshift_and_ovn_say_both_sorts_of_networks() {
+fn plugin_detect_openshift_and_ovn_say_both_sorts_of_networks() {
     let mut openshift = Observed::default();
     openshift.others.insert(
         "Network",
@@ -160,7 +162,7 @@ fn openshift_and_ovn_say_both_sorts_of_networks() {
 }
 
 #[test]
-fn cilium_is_a_generic_plugin_with_a_warning() {
+fn plugin_detect_cilium_is_a_generic_one_with_a_warning() {
     let mut observed = Observed::default();
     config_map(&mut observed, "kube-system/cilium-config", "ipam", "cluster-pool");
     observed.config_maps.get_mut("kube-system/cilium-config").unwrap()["data"]["cluster-pool-ipv4-cidr"] =
