@@ -1,10 +1,12 @@
 //! `trieste manifests`: the objects of a broker and of a member, for those who apply YAML with their own tools.
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use ipnet::IpNet;
 use trieste_control::api::check_cluster_id;
+use trieste_control::requirements::{OVN_KUBERNETES, PLUGINS};
 use trieste_deploy::objects::{BrokerOptions, File, Image, MemberOptions, example, files};
 
 use super::output::Output;
@@ -26,6 +28,13 @@ pub(super) struct ManifestsArgs {
     /// The member's service CIDRs, separated by commas
     #[arg(long, visible_alias = "servicecidr", value_name = "CIDRS", value_delimiter = ',')]
     service_cidrs: Vec<IpNet>,
+    /// The member's network plugin, by the name that join gives it: OVNKubernetes has objects of its own [default: generic]
+    #[arg(long, value_name = "NAME")]
+    network_plugin: Option<String>,
+    /// With OVNKubernetes and one database for all nodes: that database, tcp:HOST:PORT or ssl:HOST:PORT [default: each node's
+    /// unix sockets]
+    #[arg(long, value_name = "DATABASE", requires = "network_plugin", value_parser = northbound)]
+    ovn_northbound: Option<String>,
     /// The broker's API server
     #[arg(long, value_name = "HOST:PORT")]
     broker_server: Option<String>,
@@ -81,6 +90,22 @@ pub(super) fn run(args: &ManifestsArgs, output: &mut Output) -> anyhow::Result<(
     Ok(())
 }
 
+/// Reads where a database is: a protocol, a name or an address, IPv6 ones in brackets, and a port.
+fn northbound(text: &str) -> Result<String, String> {
+    let is_database = || {
+        let (protocol, place) = text.split_once(':')?;
+        let (host, port) = place.rsplit_once(':')?;
+        let is_host = match host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)),
+        };
+        let is_port = port.parse::<u16>().is_ok_and(|port| port != 0);
+        Some(["tcp", "ssl"].contains(&protocol) && is_host && is_port)
+    };
+    let expected = "expected tcp:HOST:PORT or ssl:HOST:PORT, such as tcp:10.1.2.3:6641 or ssl:[fd00::1]:6641";
+    if is_database().unwrap_or_default() { Ok(text.to_owned()) } else { Err(expected.to_owned()) }
+}
+
 impl ManifestsArgs {
     /// The example, with what was said.
     fn member(&self) -> anyhow::Result<MemberOptions> {
@@ -98,6 +123,17 @@ impl ManifestsArgs {
             options.cluster_cidrs.clone_from(&self.cluster_cidrs);
             options.service_cidrs.clone_from(&self.service_cidrs);
         }
+        if let Some(plugin) = &self.network_plugin {
+            let known = PLUGINS.iter().find(|(known, _)| known.eq_ignore_ascii_case(plugin));
+            let names = || PLUGINS.map(|(name, _)| name).join(", ");
+            let (name, _) =
+                known.with_context(|| format!("--network-plugin: expected one of {}", names()))?;
+            (*name).clone_into(&mut options.network_plugin);
+        }
+        if let Some(database) = &self.ovn_northbound {
+            ensure!(options.has_ovn(), "--ovn-northbound goes with --network-plugin {OVN_KUBERNETES}");
+            options.ovn.northbound.clone_from(database);
+        }
         if let Some(server) = &self.broker_server {
             options.broker.api_server.clone_from(server);
         }
@@ -106,5 +142,56 @@ impl ManifestsArgs {
         }
         options.load_balancer = self.load_balancer;
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use trieste_deploy::objects::{member, names, to_yaml};
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: ManifestsArgs,
+    }
+
+    fn options(words: &[&str]) -> anyhow::Result<MemberOptions> {
+        Command::try_parse_from([&["x"], words].concat())?.args.member()
+    }
+
+    #[test]
+    fn plugin_ovn_objects_are_printed_for_ovn_kubernetes() {
+        let has_worker =
+            |words: &[&str]| to_yaml(&member(&options(words).unwrap())).contains(names::PLUGIN_SYNC);
+        assert!(!has_worker(&[]) && !has_worker(&["--network-plugin", "calico"]));
+        assert!(has_worker(&["--network-plugin", "ovnkubernetes"]));
+        let database = "tcp:10.1.2.3:6641";
+        let central = options(&["--network-plugin", "OVNKubernetes", "--ovn-northbound", database]).unwrap();
+        assert_eq!(central.ovn.northbound, database);
+        assert_eq!(central.network_plugin, OVN_KUBERNETES);
+        assert!(options(&["--network-plugin", "other"]).unwrap_err().to_string().contains("OVNKubernetes"));
+        assert!(options(&["--network-plugin", "calico", "--ovn-northbound", database]).is_err());
+        assert!(options(&["--ovn-northbound", database]).is_err());
+    }
+
+    #[test]
+    fn plugin_ovn_databases_are_told_from_other_texts() {
+        for good in ["tcp:10.1.2.3:6641", "ssl:[fd00::1]:6641", "ssl:ovnkube-db.ovn-kubernetes.svc:9641"] {
+            assert_eq!(northbound(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "unix:/run/x.sock",
+            "10.1.2.3:6641",
+            "tcp:10.1.2.3",
+            "tcp::6641",
+            "tcp:fd00::1:6641",
+            "tcp:a b:1",
+            "ssl:a:0",
+        ] {
+            assert!(northbound(bad).is_err(), "{bad}");
+        }
     }
 }

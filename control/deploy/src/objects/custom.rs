@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::names::{
     ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY,
-    NODE_TAINT, PSK_SECRET, ROUTE_AGENT_MEMORY, SUBMARINER,
+    NODE_TAINT, OVN_DATABASES, OVN_ZONES, PSK_SECRET, ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
 use super::{BrokerOptions, Manifest, MemberOptions, MemoryLimit, Secret};
@@ -72,7 +72,7 @@ pub fn submariner_resource(options: &MemberOptions) -> Manifest {
     )
 }
 
-/// Annotates a member's object with the choices that upstream's form has no field for.
+/// Annotates a member's object with the choices, and with what was found, that upstream's form has no field for.
 fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
     let switches = [
         (MULTI_ACTIVE_GATEWAY, options.multi_active_gateway),
@@ -85,6 +85,9 @@ fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
         Some(chosen) => resource.annotated(ACTIVE_GATEWAYS, chosen.as_str()),
         None => resource,
     };
+    let found = [(OVN_ZONES, &options.ovn.zones), (OVN_DATABASES, &options.ovn.databases)];
+    let found = found.into_iter().filter(|(_, text)| !text.is_empty());
+    let resource = found.fold(resource, |resource, (name, text)| resource.annotated(name, text));
     let limits = [
         (GATEWAY_MEMORY, options.gateway_memory, MemoryLimit::GATEWAY),
         (ROUTE_AGENT_MEMORY, options.route_agent_memory, MemoryLimit::ROUTE_AGENT),

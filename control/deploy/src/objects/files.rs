@@ -3,7 +3,7 @@
 //! The files in `control/deploy/manifests/` are those of [`example`]; a test says when they are stale. Secrets are in none
 //! of them: they are made beside, as each file says.
 
-use super::names::{BROKER_SECRET, PSK_SECRET, cluster_token};
+use super::names::{BROKER_SECRET, OVN_TLS_SECRET, PSK_SECRET, cluster_token};
 use super::{
     BrokerAccess, BrokerOptions, Manifest, MemberOptions, RangeError, Secret, broker, broker_member,
     definitions, member, service_export, service_import, to_yaml,
@@ -76,9 +76,13 @@ pub fn files(broker_options: &BrokerOptions, options: &MemberOptions) -> Result<
 
 fn member_head(options: &MemberOptions) -> String {
     let MemberOptions { namespace, cluster_id, .. } = options;
+    let (sets, ovn) = match options.has_ovn() {
+        true => ("all DaemonSets", ovn_head(namespace)),
+        false => ("both DaemonSets", String::new()),
+    };
     format!(
         "The member {cluster_id}. Apply crds.yaml before. Values that are each cluster's own are in the Submariner object \
-         and in the\nenvironment of both DaemonSets: cluster ID, CIDRs, the broker's address. The two Secrets are not \
+         and in the\nenvironment of {sets}: cluster ID, CIDRs, the broker's address. The two Secrets are not \
          here. Make them of the token\nand the authority that broker-member.yaml leads to, and of a key that all members \
          share (head -c 48 /dev/urandom >psk):\n\
          kubectl -n {namespace} create secret generic {BROKER_SECRET} --from-file=token --from-file=ca.crt \
@@ -86,9 +90,18 @@ fn member_head(options: &MemberOptions) -> String {
          kubectl -n {namespace} create secret generic {PSK_SECRET} --from-file=psk\n\
          Gateways run where nodes are labelled so: kubectl label node NODE submariner.io/gateway=true\n\
          Pods find exported services by name once the cluster's DNS forwards to the Service {dns}\n\
-         (docs/operations/dns.md says how); service-crds.yaml is to be there before.",
+         (docs/operations/dns.md says how); service-crds.yaml is to be there before.{ovn}",
         dns = super::names::DISCOVERY_DNS,
         broker = options.broker.namespace
+    )
+}
+
+fn ovn_head(namespace: &str) -> String {
+    format!(
+        "\nWorkers look for OVN's northbound database at unix sockets of their nodes, unless TRIESTE_OVN_NB says where it is. \
+         For one\nthat is reached over TLS:\n\
+         kubectl -n {namespace} create secret generic {OVN_TLS_SECRET} --from-file=tls.key --from-file=tls.crt \
+         --from-file=ca.crt"
     )
 }
 
@@ -118,6 +131,21 @@ mod tests {
             );
         }
         assert_eq!(std::fs::read_dir(&directory).unwrap().count(), files.len(), "files that nobody makes");
+    }
+
+    #[test]
+    fn plugin_ovn_member_is_what_the_objects_say() {
+        let mut options = example();
+        options.network_plugin = "OVNKubernetes".to_owned();
+        let files = files(&BrokerOptions::default(), &options).unwrap();
+        let made = files.iter().find(|file| file.name == "member.yaml").unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/member-ovn.yaml");
+        assert!(
+            std::fs::read_to_string(path).unwrap_or_default() == made.text,
+            "control/deploy/tests/data/member-ovn.yaml is stale. Make it anew from the repository's root with:\n\
+             cargo run -p trieste-cli -- manifests member --network-plugin OVNKubernetes \
+             >control/deploy/tests/data/member-ovn.yaml"
+        );
     }
 
     #[test]

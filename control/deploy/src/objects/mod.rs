@@ -22,6 +22,7 @@ mod memory;
 pub mod names;
 mod namespaces;
 mod options;
+mod plugin;
 mod pod;
 mod policy;
 mod ranges;
@@ -39,7 +40,9 @@ pub use image::{Image, PullPolicy, UnknownPullPolicy};
 pub use manifest::{Manifest, to_yaml};
 pub use member::member;
 pub use memory::{MemoryLimit, MemoryLimitError};
-pub use options::{ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, Proxy, SET_DOMAIN, zones};
+pub use options::{
+    ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, OvnLayout, Proxy, SET_DOMAIN, zones,
+};
 pub use policy::admission_policy;
 pub use ranges::RangeError;
 pub(crate) use ranges::{share as share_of_range, usable as usable_range};

@@ -13,6 +13,14 @@ pub const ROUTE_AGENT: &str = "submariner-routeagent";
 pub const GLOBALNET: &str = "submariner-globalnet";
 /// The route agents' Roles for clusterset IPs.
 pub const CLUSTERSET_IP: &str = "submariner-clusterset-ip";
+/// The DaemonSet of the workers that write a network plugin's database, its container, ServiceAccount and Roles.
+pub const PLUGIN_SYNC: &str = "trieste-plugin-sync";
+/// The Lease of the one worker that writes a database which several of them reach.
+pub const PLUGIN_SYNC_LOCK: &str = "trieste-plugin-sync-lock";
+/// The route agents' Role for what the workers read.
+pub const PLUGIN_ROUTES: &str = "trieste-plugin-routes";
+/// The Secret with which workers reach OVN's database over TLS, if anybody makes it: `tls.key`, `tls.crt`, `ca.crt`.
+pub const OVN_TLS_SECRET: &str = "trieste-ovn-tls";
 /// The service discovery agent's Deployment, container, ServiceAccount and Roles.
 pub const DISCOVERY_AGENT: &str = "submariner-lighthouse-agent";
 /// The Deployment of the DNS server for the set's names, its container, ServiceAccount and Roles, and the Service in front.
@@ -65,6 +73,11 @@ pub const ACTIVE_GATEWAYS: &str = "trieste.io/active-gateways";
 pub const GATEWAY_MEMORY: &str = "trieste.io/gateway-memory";
 /// As [`GATEWAY_MEMORY`].
 pub const ROUTE_AGENT_MEMORY: &str = "trieste.io/routeagent-memory";
+
+/// On the Submariner object: which zones OVN-Kubernetes has, and what tells so.
+pub const OVN_ZONES: &str = "trieste.io/ovn-zones";
+/// On the Submariner object: where OVN-Kubernetes' northbound databases are, and what tells so.
+pub const OVN_DATABASES: &str = "trieste.io/ovn-databases";
 
 /// The annotation of gateway pods that is another one when the pre-shared key is another one: a gateway reads the key
 /// when it starts, so that a new key has to start new ones.

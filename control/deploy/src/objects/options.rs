@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde_json::Value;
+use trieste_control::requirements::is_ovn_kubernetes;
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
 use super::{Image, MemoryLimit, Secret};
@@ -45,6 +46,8 @@ pub struct MemberOptions {
     pub clusterset_ips_by_default: bool,
     /// The network plugin, in upstream's words; empty means `generic`.
     pub network_plugin: String,
+    /// What was found of OVN-Kubernetes; empty with other plugins.
+    pub ovn: OvnLayout,
     /// The kind of cable.
     pub cable_driver: String,
     /// The kind that the set changes from: clusters that have not changed yet are connected by it.
@@ -119,6 +122,18 @@ pub struct BrokerAccess {
     pub insecure: bool,
 }
 
+/// Where OVN-Kubernetes keeps what a worker writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OvnLayout {
+    /// The northbound database of all nodes, `tcp:HOST:PORT` or `ssl:HOST:PORT`; empty where each worker is to look for a unix
+    /// socket on its own node.
+    pub northbound: String,
+    /// Which zones there are and what tells so, for people; empty if nobody looked.
+    pub zones: String,
+    /// Where the databases are and what tells so, for people; empty if nobody looked.
+    pub databases: String,
+}
+
 /// Which of a cluster's gateways carry traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActiveGateways {
@@ -181,6 +196,7 @@ impl MemberOptions {
             clusterset_ip_range: None,
             clusterset_ips_by_default: false,
             network_plugin: String::new(),
+            ovn: OvnLayout::default(),
             cable_driver: "wireguard".to_owned(),
             former_cable_driver: None,
             nat_enabled: false,
@@ -226,6 +242,11 @@ impl MemberOptions {
     pub fn coredns_custom_place(&self) -> Option<(&str, &str)> {
         let chosen = self.coredns_custom_config.as_str();
         (!chosen.is_empty()).then(|| chosen.split_once('/').unwrap_or(("kube-system", chosen)))
+    }
+
+    /// Returns `true` if the network plugin is OVN-Kubernetes, whose database workers write.
+    pub fn has_ovn(&self) -> bool {
+        is_ovn_kubernetes(&self.network_plugin)
     }
 
     /// The network plugin, never empty.

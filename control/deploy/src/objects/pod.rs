@@ -1,4 +1,4 @@
-//! What the pods of both programs have in common.
+//! What the pods on nodes have in common.
 
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ pub(super) struct Daemon<'a> {
     /// How many pods may be down at once during an update.
     pub(super) max_unavailable: Value,
     pub(super) grace_seconds: u32,
+    /// What the container may do beside what everybody may.
+    pub(super) capabilities: &'static [&'static str],
     /// Annotations of the pods: when one changes, pods are made anew.
     pub(super) annotations: Vec<(&'static str, String)>,
 }
@@ -57,6 +59,18 @@ impl Volume {
     pub(super) fn group_secret(name: &'static str, secret: &str, at: String) -> Self {
         let source = json!({"secret": {"secretName": secret, "defaultMode": 0o440}});
         Self { name, source, at, is_read_only: true }
+    }
+
+    /// Returns a Secret that may be missing: the folder is empty then.
+    pub(super) fn optional_secret(name: &'static str, secret: &str, at: String) -> Self {
+        let mut volume = Self::secret(name, secret, at);
+        volume.source["secret"]["optional"] = json!(true);
+        volume
+    }
+
+    /// Makes it one in which the container changes nothing. Unix sockets in it can be connected to all the same.
+    pub(super) fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     /// The node's network settings.
@@ -107,7 +121,7 @@ impl Daemon<'_> {
         let options = self.options;
         let mut container = self.container;
         container["name"] = json!(self.name);
-        dress(&mut container, options, program_security());
+        dress(&mut container, options, with_capabilities(self.capabilities));
         container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
         let volumes = self.volumes.into_iter().map(Volume::object);
         let tolerations = if options.tolerations.is_empty() {
@@ -177,9 +191,14 @@ fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
 }
 
 /// Devices, routes and rules need NET_ADMIN; pings, marks and binding to devices need NET_RAW. Nothing needs more.
-fn program_security() -> Value {
+pub(super) const NETWORK: &[&str] = &["NET_ADMIN", "NET_RAW"];
+
+/// Returns root with these capabilities and no other.
+fn with_capabilities(capabilities: &[&str]) -> Value {
     let mut security = root_security();
-    security["capabilities"]["add"] = json!(["NET_ADMIN", "NET_RAW"]);
+    if !capabilities.is_empty() {
+        security["capabilities"]["add"] = json!(capabilities);
+    }
     security
 }
 

@@ -9,17 +9,19 @@ use trieste_control::members::paths_namespace;
 
 use super::names::{
     BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, DISCOVERY_AGENT, GATEWAY, GLOBALNET, GLOBALNET_INFO,
-    MEMBER_ROLE, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
+    MEMBER_ROLE, PLUGIN_ROUTES, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
 use super::{Manifest, MemberOptions};
 
 mod clusterset;
 mod discovery;
 mod globalnet;
+mod plugin;
 
 pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
+pub use plugin::{PLUGIN_ACCOUNT, PLUGIN_ROUTES_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -397,6 +399,11 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
             manifests.push(role(scope, CLUSTERSET_IP, rights));
             manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));
         }
+    }
+    if options.has_ovn() {
+        manifests.extend(of_accounts(namespace, &[PLUGIN_ACCOUNT], ("", &[])));
+        manifests.push(role(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES_HERE));
+        manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
     }
     if options.has_service_discovery() {
         let global = if options.global_cidrs.is_empty() { &[] } else { DISCOVERY_GLOBALNET };

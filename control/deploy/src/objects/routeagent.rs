@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::names::ROUTE_AGENT;
-use super::pod::{Daemon, Volume, common_variables, field, init_container, node_selector, path, variable};
+use super::pod::{
+    Daemon, NETWORK, Volume, common_variables, field, init_container, node_selector, path, variable,
+};
 use super::{Manifest, MemberOptions};
 
 /// It leaves everything in place when it ends, so that there is nothing to wait for.
@@ -53,6 +55,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         // A node's routes stay while its agent is exchanged.
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,
+        capabilities: NETWORK,
         annotations: Vec::new(),
     };
     daemon.manifest()

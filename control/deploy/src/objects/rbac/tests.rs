@@ -1,9 +1,10 @@
-use super::super::names::{DISCOVERY_AGENT, DISCOVERY_DNS};
+use super::super::names::{DISCOVERY_AGENT, DISCOVERY_DNS, PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
 use super::*;
 
 fn every_right() -> Vec<Right> {
     let of_accounts = ACCOUNTS
         .iter()
+        .chain([&PLUGIN_ACCOUNT])
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
     let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
     let of_clusterset = CLUSTERSET_HERE.iter().chain(CLUSTERSET_EVERYWHERE);
@@ -15,6 +16,7 @@ fn every_right() -> Vec<Right> {
         .chain(of_discovery)
         .chain(DISCOVERY_GLOBALNET)
         .chain(NODE_TAINT)
+        .chain(PLUGIN_ROUTES_HERE)
         .chain(of_globalnet)
         .chain(of_clusterset)
         .chain(of_broker)
@@ -38,7 +40,7 @@ fn every_right_has_a_reason_and_names_what_it_is_about() {
 
 #[test]
 fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_read_outside_of_the_namespace() {
-    for account in ACCOUNTS {
+    for account in ACCOUNTS.into_iter().chain([PLUGIN_ACCOUNT]) {
         for right in account.here.iter().chain(account.beside).chain(account.everywhere) {
             assert!(!right.resources.contains(&"secrets"), "{right:?}");
         }
@@ -118,6 +120,40 @@ fn globalnets_rights_are_given_where_there_is_globalnet_and_to_the_gateway_alone
     assert!(bindings.len() == 2 && bindings.iter().all(|binding| binding.contains(GATEWAY)));
 }
 
+#[test]
+fn plugin_ovn_rights_are_given_with_ovn_kubernetes_alone_and_none_in_the_plugins_namespace() {
+    let mut options = crate::objects::example();
+    let named = |options: &MemberOptions| -> Vec<Manifest> {
+        let is_it = |manifest: &Manifest| [PLUGIN_SYNC, PLUGIN_ROUTES].contains(&manifest.name());
+        let rights = member(options).into_iter().filter(is_it);
+        rights.collect()
+    };
+    for plugin in ["", "generic", "calico", "kindnet"] {
+        options.network_plugin = plugin.to_owned();
+        assert!(named(&options).is_empty(), "{plugin}");
+    }
+    options.network_plugin = "OVNKubernetes".to_owned();
+    let rights = named(&options);
+    let kinds: Vec<&str> = rights.iter().map(Manifest::kind).collect();
+    let wanted =
+        ["ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Role", "RoleBinding"];
+    assert_eq!(kinds, wanted);
+    let namespace = |manifest: &Manifest| manifest.as_value()["metadata"]["namespace"].clone();
+    assert!(
+        rights.iter().all(|manifest| [json!(options.namespace), Value::Null].contains(&namespace(manifest)))
+    );
+    let routes = rights.last().unwrap();
+    assert_eq!(
+        (routes.name(), &routes.as_value()["subjects"][0]["name"]),
+        (PLUGIN_ROUTES, &json!(ROUTE_AGENT))
+    );
+    // A worker changes nothing but the Lease of its own.
+    let writes = |right: &&Right| right.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"));
+    let of_worker = || PLUGIN_ACCOUNT.here.iter().chain(PLUGIN_ACCOUNT.everywhere).filter(writes);
+    assert!(of_worker().all(|right| right.resources == ["leases"]));
+    assert!(of_worker().all(|right| right.verbs == ["create"] || right.names == [PLUGIN_SYNC_LOCK]));
+}
+
 /// Every right as a line of the documentation.
 fn lines() -> Vec<String> {
     let line = |who: &str, place: &str, right: &Right| {
@@ -129,12 +165,14 @@ fn lines() -> Vec<String> {
         format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
     };
     let mut lines = Vec::new();
-    for Account { name, here, beside, everywhere } in ACCOUNTS.iter().chain(&DISCOVERY_ACCOUNTS) {
+    let accounts = ACCOUNTS.iter().chain([&PLUGIN_ACCOUNT]).chain(&DISCOVERY_ACCOUNTS);
+    for Account { name, here, beside, everywhere } in accounts {
         lines.extend(here.iter().map(|right| line(name, "namespace", right)));
         lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
         lines.extend(everywhere.iter().map(|right| line(name, "cluster", right)));
     }
     lines.extend(DISCOVERY_GLOBALNET.iter().map(|right| line(DISCOVERY_AGENT, "cluster", right)));
+    lines.extend(PLUGIN_ROUTES_HERE.iter().map(|right| line(PLUGIN_ROUTES, "namespace", right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));

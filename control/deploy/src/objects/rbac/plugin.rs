@@ -1,0 +1,59 @@
+//! What is allowed besides in a cluster whose network plugin has a database that workers write: OVN-Kubernetes.
+
+use super::{Account, Right, SUBMARINER};
+use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
+
+/// The workers' account. Where the database is, `join` has found out with rights of its own: a worker has none in the plugin's
+/// namespace.
+pub const PLUGIN_ACCOUNT: Account =
+    Account { name: PLUGIN_SYNC, here: SYNC_HERE, beside: &[], everywhere: SYNC_EVERYWHERE };
+
+/// What a route agent may do besides, in the member's namespace.
+pub const PLUGIN_ROUTES_HERE: &[Right] = &[Right {
+    group: SUBMARINER,
+    resources: &["gatewayroutes", "nongatewayroutes"],
+    names: &[],
+    verbs: &["create", "get", "list", "watch", "update", "delete"],
+    reason: "with OVN-Kubernetes only: the gateway's route agent says which next hops lead to which remote networks",
+}];
+
+const FOLLOW: &[&str] = &["get", "list", "watch"];
+
+const SYNC_HERE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["gatewayroutes", "nongatewayroutes"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "with OVN-Kubernetes only: a worker writes what they say into OVN's northbound database",
+    },
+    Right {
+        group: SUBMARINER,
+        resources: &["endpoints"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "likewise: which networks are remote, to refuse what no gateway carries, and where the gateway is",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[PLUGIN_SYNC_LOCK],
+        verbs: &["get", "list", "watch", "update", "delete"],
+        reason: "likewise: where all nodes share a database, workers elect the one that writes; the last one removes the Lease",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["create"],
+        reason: "likewise: the first worker makes the Lease; Kubernetes cannot restrict creation to a name",
+    },
+];
+
+const SYNC_EVERYWHERE: &[Right] = &[Right {
+    group: "",
+    resources: &["nodes"],
+    names: &[],
+    verbs: FOLLOW,
+    reason: "with OVN-Kubernetes only: a worker learns which nodes its zone has, and whether the gateway's is one of them",
+}];
