@@ -12,6 +12,7 @@ mod clusterset;
 mod earlier;
 mod gather;
 mod names;
+mod prune;
 mod register;
 mod wait;
 
@@ -27,13 +28,13 @@ use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::steps::{Outcome, Steps};
 
-use crate::apply::{apply_all, define, remove};
+use crate::apply::{apply_all, define};
 use crate::broker_info::BrokerInfo;
-use crate::discover::{Given, Network, Subnets, discover};
+use crate::discover::{Given, Network, Ovn, Subnets, discover};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{GATEWAY_LABEL, MANAGED_BY_LABEL, SUBMARINER, TRIESTE};
-use crate::objects::{self, BrokerAccess, Manifest, MemberOptions};
+use crate::objects::names::{GATEWAY_LABEL, SUBMARINER};
+use crate::objects::{self, BrokerAccess, Manifest, MemberOptions, OvnLayout};
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
 use crate::service_discovery;
@@ -145,6 +146,7 @@ pub async fn prepare(
     let lacks_service_rights = member.has_service_discovery() && !there.has_service_rights;
     findings.extend(gather::role(there.has_our_role, lacks_service_rights));
     let settings = objects::submariner_resource(&member);
+    findings.extend(gather::ovn_tls(local, &member).await?);
     findings.extend(gather::kept(&options.kept));
     findings.extend(gather::key(local, &member, options.replace_psk).await?);
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
@@ -230,7 +232,7 @@ pub async fn carry_out(
     let tally = apply_all(local, &objects::member(&member)).await?;
     let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     publish(local, &place, &member).await?;
-    prune(local, &member).await?;
+    prune::unwanted(local, &member).await?;
     steps.remark(Outcome::Success, &tally.to_string());
     steps.end(Outcome::Success);
 
@@ -267,11 +269,13 @@ fn describe(network: &Network) -> Vec<String> {
         let source = if subnets.cidrs.is_empty() { "not found" } else { &subnets.source };
         format!("{what}  [{}] ({source})", shown.join(" "))
     };
-    vec![
-        format!("Network plugin:  {} ({})", network.plugin.name, network.plugin.source),
-        list("Service CIDRs:", &network.services),
-        list("Cluster CIDRs:", &network.pods),
-    ]
+    let mut lines = vec![format!("Network plugin:  {} ({})", network.plugin.name, network.plugin.source)];
+    if let Some(ovn) = &network.ovn {
+        lines.push(format!("OVN zones:  {}", ovn.shown_zones()));
+        lines.push(format!("OVN databases:  {}", ovn.shown_databases()));
+    }
+    lines.extend([list("Service CIDRs:", &network.services), list("Cluster CIDRs:", &network.pods)]);
+    lines
 }
 
 /// Returns the kinds of cable that this cluster's gateways will offer.
@@ -294,7 +298,16 @@ fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
         cluster_cidrs: network.pods.cidrs.clone(),
         service_cidrs: network.services.cidrs.clone(),
         network_plugin: network.plugin.name.clone(),
+        ovn: network.ovn.as_ref().map(layout).unwrap_or_default(),
         ..member.clone()
+    }
+}
+
+fn layout(ovn: &Ovn) -> OvnLayout {
+    OvnLayout {
+        northbound: ovn.northbound.clone().unwrap_or_default(),
+        zones: ovn.shown_zones(),
+        databases: ovn.shown_databases(),
     }
 }
 
@@ -378,20 +391,6 @@ async fn publish(local: &Server, place: &ObjectRef, member: &MemberOptions) -> R
     let change = json!({"status": objects::submariner_status(member)});
     let body = Some(("application/merge-patch+json", &change));
     local.call(http::Method::PATCH, &path, body, &format!("writing the status of {place}")).await.map(drop)
-}
-
-/// Removes Services of ours that are not asked for any more, such as the load balancer's.
-async fn prune(local: &Server, member: &MemberOptions) -> Result<(), DeployError> {
-    let selector = format!("labelSelector={MANAGED_BY_LABEL}%3D{TRIESTE}");
-    let wanted = objects::member(member);
-    for service in local.list("v1", "Service", Some(&member.namespace), &selector).await? {
-        let Some(place) = ObjectRef::of(&service) else { continue };
-        let is_wanted = |manifest: &Manifest| manifest.kind() == "Service" && manifest.name() == place.name;
-        if !wanted.iter().any(is_wanted) {
-            remove(local, &place).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The member's choices of a join file: how the broker is reached, the key, the domains.

@@ -1,16 +1,20 @@
 //! Taking a member out of its set, or a broker away, without a trace.
 //!
 //! ```text
-//!   services withdrawn ──▶ gateways cleaned ──▶ left the broker ──▶ other nodes cleaned ──▶ objects ──▶ namespace, node labels, definitions
+//!   services withdrawn ──▶ gateways cleaned ──▶ left the broker ──▶ next hops withdrawn ──▶ other nodes cleaned
+//!                      ──▶ OVN's database cleaned ──▶ objects ──▶ namespace, node labels, definitions
 //! ```
 //!
 //! Gateways go first: peers stop sending, and what is still sent here for a remote cluster ends in the guards of each
-//! node instead of leaving in clear; those go last. Every step looks at what is there, so that a run that was
+//! node instead of leaving in clear; those go last. With OVN-Kubernetes pods' packets do not pass the nodes' guards: rows of
+//! its database refuse them, and go after the guards. The rows that lead packets to the former gateway's node go before its
+//! guard: that node would forward them in clear. Every step looks at what is there, so that a run that was
 //! interrupted is finished by the next one.
 
 mod clean;
 mod leave;
 mod look;
+mod plugin;
 
 use std::time::Duration;
 
@@ -23,7 +27,7 @@ pub use look::{Elsewhere, Found, broker_namespace, look};
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
+use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, PLUGIN_SYNC, ROUTE_AGENT, TRIESTE};
 use crate::server::Server;
 use crate::service_discovery;
 
@@ -64,7 +68,9 @@ pub async fn uninstall(
         let local = found.is_broker_of(member).then_some(server);
         leave::broker(server, account.or(local), member, options, steps).await?;
     }
+    plugin::withdraw(server, &options.namespace, options.patience, steps).await?;
     left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
+    left.extend(clean::nodes(server, options, PLUGIN_SYNC, "Cleaning OVN's database", steps).await?);
     still_there(left, options, steps)?;
     // Whatever clusters are left on the broker, one of them may be the one that has just left.
     let stays = look::registered(server, &options.broker_namespace, found.member.as_ref()).await?;
@@ -102,8 +108,8 @@ pub async fn uninstall(
 }
 
 /// What stays on a node that was not cleaned, and how it is removed there.
-const LEFT: &str =
-    "there stays what the kernel has until a reboot, and the folder /var/lib/trieste: rm -r /var/lib/trieste";
+const LEFT: &str = "there stays what the kernel has until a reboot, and the folder /var/lib/trieste: rm -r /var/lib/trieste; with \
+     OVN-Kubernetes and a database per node also its rows: docs/operations/install.md says how they go by hand";
 
 /// Nodes that were not cleaned since they are not ready. What cleans them stays for them, unless they are given up.
 fn still_there(mut left: Vec<String>, options: &Uninstall, steps: &mut dyn Steps) -> Result<(), DeployError> {
@@ -269,6 +275,47 @@ mod tests {
         probes(&fake.server(), &mut Record::default()).await.unwrap();
         assert!(!fake.has(&place("shop", "p")) && !fake.has(&place("other", "p")));
         assert!(fake.has(&place("theirs", "p")));
+    }
+
+    #[tokio::test]
+    async fn plugin_ovn_rows_that_refuse_go_after_the_nodes_guards_and_next_hops_before() {
+        let fake = Fake::default();
+        let mut member = crate::objects::example();
+        member.network_plugin = "OVNKubernetes".to_owned();
+        let namespace = member.namespace.as_str();
+        let set = |name: &str| ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, name);
+        let sets = [ROUTE_AGENT, PLUGIN_SYNC];
+        for manifest in crate::objects::member(&member) {
+            if manifest.kind() == "DaemonSet" && sets.contains(&manifest.name()) {
+                fake.put(manifest.as_value().clone());
+            }
+        }
+        let route = ObjectRef::namespaced("submariner.io/v1", "GatewayRoute", namespace, "west");
+        fake.put(json!({"apiVersion": "submariner.io/v1", "kind": "GatewayRoute",
+            "metadata": {"namespace": namespace, "name": "west"}}));
+        let options = Uninstall {
+            namespace: namespace.to_owned(),
+            broker_namespace: "meet".to_owned(),
+            patience: Duration::ZERO,
+            force: false,
+        };
+        let server = fake.server();
+        let run = async || {
+            let found = look(&server, &options).await.unwrap();
+            uninstall(&server, None, &found, &options, &mut Record::default()).await.unwrap_err().to_string()
+        };
+        // Nobody says that the nodes are clean, and so the workers and their rows stay.
+        assert!(run().await.contains("not all nodes were cleaned"));
+        let cleaner = set("submariner-routeagent-uninstall");
+        assert_eq!((sets.map(|name| fake.has(&set(name))), fake.has(&cleaner)), ([false, true], true));
+        assert!(!fake.has(&route));
+        fake.put(json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"namespace": namespace, "name": cleaner.name, "generation": 1},
+            "status": {"observedGeneration": 1, "desiredNumberScheduled": 0}}));
+        // They are: now the workers' turn has come.
+        assert!(run().await.contains("not all nodes were cleaned"));
+        let there = [PLUGIN_SYNC, "submariner-routeagent-uninstall", "trieste-plugin-sync-uninstall"];
+        assert_eq!(there.map(|name| fake.has(&set(name))), [false, false, true]);
     }
 
     #[tokio::test]

@@ -9,7 +9,8 @@ use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, PSK_SECRET, ROUTE_AGENT, SUBMARINER, cluster_account,
+    GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, OVN_TLS_SECRET, PLUGIN_SYNC, PSK_SECRET, ROUTE_AGENT, SUBMARINER,
+    cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
@@ -153,6 +154,25 @@ pub(super) async fn key(
     }])
 }
 
+/// Says what a database that is reached over TLS needs and nobody has made.
+pub(super) async fn ovn_tls(local: &Server, member: &MemberOptions) -> Result<Vec<Finding>, DeployError> {
+    let database = &member.ovn.northbound;
+    if !database.starts_with("ssl:") {
+        return Ok(Vec::new());
+    }
+    let place = ObjectRef::namespaced("v1", "Secret", &member.namespace, OVN_TLS_SECRET);
+    if local.find(&place).await?.is_some() {
+        return Ok(Vec::new());
+    }
+    let text =
+        format!("OVN's database is reached over TLS ({database}), and there is no Secret {OVN_TLS_SECRET}");
+    let next = format!(
+        "make it in the namespace {}, of tls.key, tls.crt and ca.crt: docs/operations/install.md, \"OVN-Kubernetes\"",
+        member.namespace
+    );
+    Ok(vec![Finding::suspect(text, next)])
+}
+
 /// Settings of an earlier join that this one changes.
 pub(super) fn changes(before: Option<&Value>, after: &Value) -> Vec<Finding> {
     let Some(before) = before else { return Vec::new() };
@@ -235,7 +255,8 @@ async fn operator(local: &Server) -> Result<Vec<Finding>, DeployError> {
 async fn elsewhere(local: &Server, namespace: &str) -> Result<Vec<Finding>, DeployError> {
     let mut all = local.list("submariner.io/v1alpha1", "Submariner", None, "").await?;
     let sets = local.list("apps/v1", "DaemonSet", None, "").await?;
-    let is_program = |set: &Value| [GATEWAY, ROUTE_AGENT].iter().any(|name| set["metadata"]["name"] == *name);
+    let is_program =
+        |set: &Value| [GATEWAY, ROUTE_AGENT, PLUGIN_SYNC].iter().any(|name| set["metadata"]["name"] == *name);
     all.extend(sets.into_iter().filter(is_program));
     let mut found: Vec<&str> = all
         .iter()

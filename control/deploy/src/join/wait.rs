@@ -10,7 +10,7 @@ use super::Plan;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::MemberOptions;
-use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, ROUTE_AGENT};
+use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, PLUGIN_SYNC, ROUTE_AGENT};
 use crate::pods::{MOST, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
@@ -29,6 +29,11 @@ pub(super) async fn until_up(
     steps.begin("Waiting for the route agents");
     rolled_out(local, member, ROUTE_AGENT, until, patience, steps).await?;
     steps.end(Outcome::Success);
+    if member.has_ovn() {
+        steps.begin("Waiting for the workers on OVN's database");
+        rolled_out(local, member, PLUGIN_SYNC, until, patience, steps).await?;
+        steps.end(Outcome::Success);
+    }
     if member.has_service_discovery() {
         steps.begin("Waiting for the service discovery agent and the DNS servers");
         for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {

@@ -275,11 +275,13 @@ fn late(what: &str, state: Vec<String>, patience: Duration) -> DeployError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::names::PLUGIN_SYNC;
     use crate::objects::{BrokerAccess, MemberOptions, member};
 
     fn live(name: &str) -> Value {
         let access = BrokerAccess::new("b:6443", None, crate::objects::Secret::new("t"));
-        let options = MemberOptions::new("east", access, crate::objects::Secret::new("k"));
+        let mut options = MemberOptions::new("east", access, crate::objects::Secret::new("k"));
+        options.network_plugin = "OVNKubernetes".to_owned();
         let is_it =
             |manifest: &&crate::objects::Manifest| manifest.kind() == "DaemonSet" && manifest.name() == name;
         member(&options).iter().find(is_it).unwrap().as_value().clone()
@@ -315,6 +317,24 @@ mod tests {
             assert_eq!(*selector, cleaner["spec"]["template"]["metadata"]["labels"]["app"]);
             assert_ne!(*selector, live["spec"]["selector"]["matchLabels"]["app"]);
         }
+    }
+
+    #[test]
+    fn plugin_ovn_cleaner_sees_the_sockets_and_has_no_capability() {
+        let cleaner = cleaner_of(&live(PLUGIN_SYNC), "trieste-plugin-sync-uninstall", "submariner-operator");
+        let pod = &cleaner["spec"]["template"]["spec"];
+        let init = pod["initContainers"].as_array().unwrap();
+        assert_eq!(init.len(), 1, "the folders of OVN are not swept away");
+        assert_eq!(init[0]["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(init[0]["volumeMounts"].as_array().unwrap().len(), 4);
+        let variable = |name: &str| {
+            let all = init[0]["env"].as_array().unwrap();
+            all.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+        };
+        assert_eq!(variable("SUBMARINER_UNINSTALL"), Some(json!("true")));
+        assert_eq!(variable("TRIESTE_OVN_NB"), Some(json!("")));
+        assert_eq!(pod["nodeSelector"][PARKED], "true");
+        assert_eq!(pod["serviceAccountName"], PLUGIN_SYNC);
     }
 
     #[test]

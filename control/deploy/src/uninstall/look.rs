@@ -10,8 +10,8 @@ use crate::error::DeployError;
 use crate::join::MADE_FOR;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, NAMESPACE, ROUTE_AGENT, SUBMARINER, TRIESTE,
-    policy_name,
+    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, NAMESPACE, PLUGIN_SYNC, PLUGIN_SYNC_LOCK,
+    ROUTE_AGENT, SUBMARINER, TRIESTE, policy_name,
 };
 use crate::server::Server;
 
@@ -259,7 +259,7 @@ pub(super) async fn elsewhere(server: &Server, options: &Uninstall) -> Result<El
 fn is_program(set: &Value) -> bool {
     let name = set["metadata"]["name"].as_str().unwrap_or_default();
     let name = name.strip_suffix("-uninstall").unwrap_or(name);
-    [GATEWAY, ROUTE_AGENT].contains(&name)
+    [GATEWAY, ROUTE_AGENT, PLUGIN_SYNC].contains(&name)
 }
 
 /// The clusters that are registered with the broker in this cluster, but for the one that leaves.
@@ -312,12 +312,13 @@ async fn inside(server: &Server, namespace: &str) -> Result<Vec<ObjectRef>, Depl
         all.extend(places(&server.list(version, kind, Some(namespace), &ours()).await?));
     }
     let leases = server.list("coordination.k8s.io/v1", "Lease", Some(namespace), "").await?;
-    all.extend(
-        places(&leases)
-            .into_iter()
-            .filter(|lease| lease.name.starts_with("submariner-") || lease.name.starts_with(SLOT_PREFIX)),
-    );
+    all.extend(places(&leases).into_iter().filter(|lease| is_our_lease(&lease.name)));
     Ok(all)
+}
+
+/// Says whether a Lease of this name in a namespace of ours is one of a program's.
+fn is_our_lease(name: &str) -> bool {
+    name.starts_with("submariner-") || name.starts_with(SLOT_PREFIX) || name == PLUGIN_SYNC_LOCK
 }
 
 /// The namespace itself, if it has its usual name or we have made it.
