@@ -11,8 +11,6 @@ pub enum PluginSupport {
     Served,
     /// It is treated as any other; it may or may not work.
     Generic,
-    /// It does not serve it, for a reason.
-    NotServed(&'static str),
     /// It was never heard of.
     Unknown,
 }
@@ -30,10 +28,7 @@ pub const PLUGINS: [(&str, PluginSupport); 9] = [
     ("generic", PluginSupport::Generic),
     ("kindnet", PluginSupport::Served),
     ("OpenShiftSDN", PluginSupport::Served),
-    (
-        OVN_KUBERNETES,
-        PluginSupport::NotServed("OVN-Kubernetes is not served by this version's route agent yet"),
-    ),
+    (OVN_KUBERNETES, PluginSupport::Served),
     ("weave-net", PluginSupport::Served),
 ];
 
@@ -73,7 +68,7 @@ mod tests {
     fn plugins_are_known_in_any_case() {
         assert_eq!(plugin("Kindnet"), PluginSupport::Served);
         assert_eq!(plugin("generic"), PluginSupport::Generic);
-        assert!(matches!(plugin("ovnkubernetes"), PluginSupport::NotServed(_)));
+        assert_eq!(plugin("ovnkubernetes"), PluginSupport::Served);
         assert!(is_ovn_kubernetes("ovnkubernetes") && !is_ovn_kubernetes("ovn"));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
         assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));

@@ -12,9 +12,9 @@ use trieste_deploy::objects::names;
 /// Upstream's group of the kinds that describe an installation.
 const OPERATOR_GROUP: &str = "/apis/submariner.io/v1alpha1";
 
-/// The components that a version is shown of, in upstream's order.
-const DAEMON_SETS: [&str; 4] =
-    [names::GATEWAY, names::ROUTE_AGENT, names::GLOBALNET, "submariner-metrics-proxy"];
+/// The components that a version is shown of, in upstream's order, and ours behind.
+const DAEMON_SETS: [&str; 5] =
+    [names::GATEWAY, names::ROUTE_AGENT, names::GLOBALNET, "submariner-metrics-proxy", names::PLUGIN_SYNC];
 const DEPLOYMENTS: [&str; 3] = ["submariner-operator", names::DISCOVERY_AGENT, names::DISCOVERY_DNS];
 
 /// A workload of a cluster.

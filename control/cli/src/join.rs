@@ -160,7 +160,7 @@ struct CableArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     load_balancer: Option<bool>,
     /// Which of this cluster's gateways carry traffic: all, or one while the others stand by [default: all, but one with
-    /// network plugins that give pods addresses of their own accord: Calico, Weave Net]
+    /// network plugins that give pods addresses of their own accord: Calico, Weave Net, OVN-Kubernetes, which has no other choice]
     #[arg(long, value_name = "all|one", value_parser = active_gateways)]
     active_gateways: Option<ActiveGateways>,
     /// Upstream's; without effect, as all gateways are active unless --active-gateways says something else

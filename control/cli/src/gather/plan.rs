@@ -85,6 +85,7 @@ pub(super) const CONNECTIVITY: Content = Content {
         labelled("app=submariner-routeagent"),
         labelled("app=submariner-globalnet"),
         labelled("app=submariner-metrics-proxy"),
+        labelled("app=trieste-plugin-sync"),
         system("k8s-app=kube-proxy"),
     ],
 };

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::api::text;
 use crate::output::printable;
 use trieste_control::api::ClusterSpec;
+use trieste_deploy::objects::names;
 
 /// A cluster's CIDRs, as the Submariner object or the cluster's own Cluster object has them.
 #[derive(Debug, Serialize)]
@@ -15,6 +16,12 @@ pub(crate) struct Networks {
     /// Only the Submariner object knows it.
     #[serde(skip_serializing_if = "String::is_empty")]
     network_plugin: String,
+    /// With OVN-Kubernetes: which zones there are and what tells so, as `join` has found it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ovn_zones: String,
+    /// Likewise: where the northbound databases are.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ovn_databases: String,
     service_cidrs: Vec<String>,
     cluster_cidrs: Vec<String>,
     global_cidrs: Vec<String>,
@@ -28,6 +35,8 @@ impl Networks {
         Self {
             cluster: spec.cluster_id.clone(),
             network_plugin: String::new(),
+            ovn_zones: String::new(),
+            ovn_databases: String::new(),
             service_cidrs: spec.service_cidr.clone(),
             cluster_cidrs: spec.cluster_cidr.clone(),
             global_cidrs: spec.global_cidr.clone(),
@@ -48,6 +57,8 @@ impl Networks {
         Self {
             cluster: field("clusterID").to_owned(),
             network_plugin: field("networkPlugin").to_owned(),
+            ovn_zones: annotation(submariner, names::OVN_ZONES),
+            ovn_databases: annotation(submariner, names::OVN_DATABASES),
             service_cidrs: list("serviceCIDR"),
             cluster_cidrs: list("clusterCIDR"),
             global_cidrs: list("globalCIDR"),
@@ -63,6 +74,9 @@ impl Networks {
         if !self.network_plugin.is_empty() {
             lines.push(format!("        Network plugin:  {}", self.network_plugin));
         }
+        let ovn = [("OVN zones:     ", &self.ovn_zones), ("OVN databases: ", &self.ovn_databases)];
+        let ovn = ovn.into_iter().filter(|(_, found)| !found.is_empty());
+        lines.extend(ovn.map(|(name, found)| format!("        {name}  {found}")));
         lines.push(format!("        Service CIDRs:   {}", list(&self.service_cidrs)));
         lines.push(format!("        Cluster CIDRs:   {}", list(&self.cluster_cidrs)));
         if !self.global_cidrs.is_empty() {
@@ -73,6 +87,10 @@ impl Networks {
         }
         lines.iter().map(|line| printable(line) + "\n").collect()
     }
+}
+
+fn annotation(object: &Value, name: &str) -> String {
+    object["metadata"]["annotations"][name].as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -113,6 +131,25 @@ mod tests {
             Networks::of_submariner(&json!({"spec": status, "status": {"serviceCIDR": ""}})).text(),
             recorded()
         );
+    }
+
+    #[test]
+    fn plugin_ovn_layout_is_shown_as_join_has_found_it() {
+        let mut options = trieste_deploy::objects::example();
+        options.network_plugin = "OVNKubernetes".to_owned();
+        options.ovn.zones = "one for all nodes (no node has the annotation)".to_owned();
+        options.ovn.databases = "tcp:db:6641 (pod a/b)".to_owned();
+        let mut object = trieste_deploy::objects::submariner_resource(&options).as_value().clone();
+        object["status"] = trieste_deploy::objects::submariner_status(&options);
+        let networks = Networks::of_submariner(&object);
+        let expected = "        Network plugin:  OVNKubernetes\n\
+            \x20       OVN zones:       one for all nodes (no node has the annotation)\n\
+            \x20       OVN databases:   tcp:db:6641 (pod a/b)\n";
+        assert!(networks.text().contains(expected), "{}", networks.text());
+        let shown = serde_json::to_value(&networks).unwrap();
+        assert_eq!(shown["ovnDatabases"], "tcp:db:6641 (pod a/b)");
+        let others = serde_json::to_value(Networks::of_submariner(&json!({}))).unwrap();
+        assert!(others.get("ovnZones").is_none());
     }
 
     #[test]

@@ -371,6 +371,26 @@ mod tests {
         assert_eq!(operator(&server).await.unwrap().len(), 1);
     }
 
+    #[tokio::test]
+    async fn plugin_ovn_database_over_tls_asks_for_its_secret() {
+        let fake = Fake::default();
+        let mut member = crate::objects::example();
+        let found = async |member: &MemberOptions| ovn_tls(&fake.server(), member).await.unwrap();
+        for database in ["", "tcp:ovnkube-db.ovn-kubernetes:6641"] {
+            member.ovn.northbound = database.to_owned();
+            assert_eq!(found(&member).await, [], "{database}");
+        }
+        member.ovn.northbound = "ssl:ovnkube-db.ovn-kubernetes:6641".to_owned();
+        let warned = found(&member).await;
+        assert!(
+            warned[0].outcome == Outcome::Warning && warned[0].text.contains(OVN_TLS_SECRET),
+            "{warned:?}"
+        );
+        fake.put(json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"namespace": member.namespace, "name": OVN_TLS_SECRET}}));
+        assert_eq!(found(&member).await, []);
+    }
+
     #[test]
     fn a_join_that_changes_settings_names_each() {
         let before = json!({"spec": {"natEnabled": false, "cableDriver": "wireguard", "debug": true}});

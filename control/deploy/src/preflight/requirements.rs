@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport};
-use trieste_control::steps::Outcome;
+use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport, is_ovn_kubernetes};
 
 use super::Finding;
 use crate::object_ref::ObjectRef;
@@ -158,9 +157,6 @@ pub fn plugin(name: &str) -> Vec<Finding> {
             vec![Finding::suspect(text, "trieste diagnose cni says which are missing")]
         }
         PluginSupport::Served => Vec::new(),
-        PluginSupport::NotServed(why) => {
-            vec![Finding::bad(why, "to install in spite of it: --ignore-requirements")]
-        }
         PluginSupport::Generic | PluginSupport::Unknown => {
             let generic = crate::discover::GENERIC;
             let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");
@@ -174,16 +170,23 @@ pub fn active_gateways(plugin: &str, chosen: Option<ActiveGateways>) -> Vec<Find
     if !trieste_control::requirements::has_own_addressing(plugin) {
         return Vec::new();
     }
-    let why = "it gives pods addresses that Kubernetes does not know by node";
+    let is_ovn = is_ovn_kubernetes(plugin);
+    let why = match is_ovn {
+        true => "OVN sends a remote network's packets to one next hop",
+        false => "it gives pods addresses that Kubernetes does not know by node",
+    };
     match chosen {
         None => vec![Finding::good(format!("One gateway at a time will be active with {plugin}: {why}"))],
         Some(ActiveGateways::One) => Vec::new(),
+        Some(ActiveGateways::All) if is_ovn => {
+            let next = "say --active-gateways one, which stays the choice of later joins";
+            vec![Finding::bad(format!("several active gateways do not work with {plugin}: {why}"), next)]
+        }
         Some(ActiveGateways::All) => {
             let text = format!(
                 "with several active gateways and {plugin} answers are lost that come by another one: {why}"
             );
-            let next = "leave --active-gateways away, or say one".to_owned();
-            vec![Finding { outcome: Outcome::Warning, text, next }]
+            vec![Finding::suspect(text, "leave --active-gateways away, or say one")]
         }
     }
 }
@@ -263,6 +266,7 @@ pub fn rights(missing: &[(&str, ObjectRef, String)]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trieste_control::steps::Outcome;
 
     #[test]
     fn versions_since_1_22_are_enough() {
@@ -356,10 +360,22 @@ mod tests {
     }
 
     #[test]
+    fn plugin_ovn_has_one_active_gateway_and_no_other_choice() {
+        for plugin in ["OVNKubernetes", "ovnkubernetes"] {
+            let found = |chosen| active_gateways(plugin, chosen).into_iter().map(|finding| finding.outcome);
+            assert_eq!(found(None).collect::<Vec<_>>(), [Outcome::Success]);
+            assert_eq!(found(Some(ActiveGateways::One)).count(), 0);
+            assert_eq!(found(Some(ActiveGateways::All)).collect::<Vec<_>>(), [Outcome::Failure]);
+            let refused = &active_gateways(plugin, Some(ActiveGateways::All))[0];
+            assert!(refused.text.contains("one next hop") && refused.next.contains("--active-gateways"));
+        }
+    }
+
+    #[test]
     fn plugins_are_known_in_any_case() {
         assert_eq!(plugin("Kindnet"), []);
         assert_eq!(plugin("generic")[0].outcome, Outcome::Warning);
-        assert_eq!(plugin("OVNKubernetes")[0].outcome, Outcome::Failure);
+        assert_eq!(plugin("OVNKubernetes"), []);
     }
 
     #[test]

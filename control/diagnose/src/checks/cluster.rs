@@ -82,9 +82,6 @@ fn judge_plugin(plugin: &str) -> (Outcome, String) {
         PluginSupport::Served => {
             (Outcome::Success, format!("The detected CNI network plugin ({plugin:?}) is supported"))
         }
-        PluginSupport::NotServed(why) => {
-            (Outcome::Failure, format!("The detected CNI plugin ({plugin:?}) is not supported: {why}"))
-        }
         PluginSupport::Unknown => {
             let text = format!(
                 "The detected CNI plugin ({plugin:?}) is not supported by Submariner. Supported plugins: [{}]",
@@ -266,8 +263,7 @@ mod tests {
         let recorded = r#"Submariner could not detect the CNI network plugin and is using ("generic") plugin. It may or may not work."#;
         assert_eq!(judge_plugin("generic"), (Outcome::Warning, recorded.to_owned()));
         assert_eq!(judge_plugin("other").0, Outcome::Failure);
-        let (outcome, text) = judge_plugin("OVNKubernetes");
-        assert!(outcome == Outcome::Failure && text.contains("not served by this version"), "{text}");
+        assert_eq!(judge_plugin("OVNKubernetes").0, Outcome::Success);
     }
 
     #[test]

@@ -7,8 +7,10 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
+use serde_json::Value;
 use trieste_control::admin::Severity;
 use trieste_control::api::{Cluster, EndpointSpec, NodeCondition, RouteAgent};
+use trieste_control::requirements::is_ovn_kubernetes;
 use trieste_control::steps::{Outcome, Steps};
 
 use super::{CheckError, Checked, SINGLE_NODE};
@@ -16,6 +18,8 @@ use crate::facts::{Found, within};
 
 /// DaemonSets that have to be there.
 const NEEDED: [&str; 2] = ["submariner-gateway", "submariner-routeagent"];
+/// The one besides that a member of ours has to have where the network plugin is OVN-Kubernetes.
+const WORKER: &str = "trieste-plugin-sync";
 /// DaemonSets that upstream's operator makes besides.
 const PERHAPS: [&str; 2] = ["submariner-globalnet", "submariner-metrics-proxy"];
 /// The Service of the gateways' metrics.
@@ -29,7 +33,11 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
     overlap(checked, steps).await?;
     published(checked, steps).await?;
     let sets = Api::<DaemonSet>::namespaced(checked.source.client.clone(), &checked.source.namespace);
-    for name in NEEDED.into_iter().chain(PERHAPS) {
+    let source = &checked.source;
+    let members: Vec<Value> =
+        source.list_in("Submariner", "submariners", "v1alpha1", &source.namespace).await?.unwrap_or_default();
+    let needed = NEEDED.into_iter().chain(members.iter().any(needs_worker).then_some(WORKER));
+    for name in needed.chain(PERHAPS) {
         let found = within(&format!("DaemonSet {name}"), sets.get(name)).await?;
         let found = match found {
             Found::There(set) => Some(set),
@@ -125,6 +133,13 @@ fn overlaps(endpoints: &[EndpointSpec]) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Says whether a member has been joined by us, and writes OVN's database: upstream's route agents do that themselves.
+fn needs_worker(member: &Value) -> bool {
+    let plugin = member.pointer("/status/networkPlugin").and_then(Value::as_str).unwrap_or_default();
+    let labels = &member["metadata"]["labels"];
+    labels["app.kubernetes.io/managed-by"] == "trieste" && is_ovn_kubernetes(plugin)
 }
 
 fn set_problem(name: &str, set: Option<&DaemonSet>) -> Option<String> {
@@ -280,6 +295,15 @@ mod tests {
         );
         assert!(set_problem(NEEDED[0], Some(&set(0, 0))).unwrap().contains("submariner.io/gateway=true"));
         assert!(set_problem(NEEDED[0], None).is_some());
+    }
+
+    #[test]
+    fn plugin_ovn_members_of_ours_need_the_worker() {
+        let member = |by: &str, plugin: &str| json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": by}}, "status": {"networkPlugin": plugin}});
+        assert!(needs_worker(&member("trieste", "OVNKubernetes")));
+        assert!(!needs_worker(&member("trieste", "calico")) && !needs_worker(&member("", "OVNKubernetes")));
+        assert!(!needs_worker(&json!({})));
+        assert!(set_problem(WORKER, None).unwrap().contains("trieste-plugin-sync"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use futures::future::try_join_all;
 use rand_core::OsRng;
 use trieste_control::api::EndpointSpec;
 use trieste_control::devices::VX_DEVICE;
+use trieste_control::requirements::is_ovn_kubernetes;
 use trieste_control::steps::{Outcome, Steps};
 
 use super::{CheckError, Checked, SINGLE_NODE};
@@ -118,7 +119,7 @@ fn unneeded(cluster: &Cluster) -> Option<(Outcome, String)> {
     if cluster.nodes.len() == 1 {
         return Some((Outcome::Success, SINGLE_NODE.to_owned()));
     }
-    let is_ovn = cluster.network_plugin == "OVNKubernetes";
+    let is_ovn = is_ovn_kubernetes(&cluster.network_plugin);
     is_ovn.then(|| (Outcome::Success, "Skipping this check as OVNKubernetes needs no VXLAN".to_owned()))
 }
 

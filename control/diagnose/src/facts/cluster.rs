@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
 use serde_json::Value;
 use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, HaStatus};
 use trieste_control::members::paths_namespace;
+use trieste_control::requirements::has_own_addressing;
 
 use super::pods::not_ready;
 use super::{FactError, Source};
@@ -136,8 +137,7 @@ fn special_plugin(members: &[Value]) -> String {
             member.pointer("/status/networkPlugin").or_else(|| member.pointer("/spec/networkPlugin"));
         plugin?.as_str()
     });
-    let special = ["calico", "weave-net", "OVNKubernetes"];
-    plugin.filter(|plugin| special.contains(plugin)).unwrap_or_default().to_owned()
+    plugin.filter(|plugin| has_own_addressing(plugin)).unwrap_or_default().to_owned()
 }
 
 fn networks(clusters: &[ClusterObject], id: &str) -> Vec<ipnet::IpNet> {
