@@ -62,14 +62,14 @@ pub enum Failure {
     /// The server does not have the database (any more).
     #[error("unknown database")]
     UnknownDatabase,
-    /// The server found no sense in it: a table or column that it has not, a value of another type. We have a bug.
-    #[error("invalid: {0}")]
+    /// Another, by its tag: a table or column that the server has not, a value of another type. We have a bug.
+    #[error("{0}")]
     Invalid(String),
 }
 
 impl Failure {
-    /// Reads the tag of an `<error>`, with its details, which servers add for people.
-    pub fn of(tag: &str, details: &str) -> Self {
+    /// Reads the tag of an `<error>`.
+    pub fn of(tag: &str) -> Self {
         match tag {
             "timed out" => Self::TimedOut,
             "aborted" => Self::Aborted,
@@ -84,7 +84,7 @@ impl Failure {
             "not allowed" | "permission error" => Self::NotAllowed,
             "not leader" | "cluster error" => Self::NotLeader,
             "unknown database" => Self::UnknownDatabase,
-            _ => Self::Invalid([tag, details].join(": ").chars().take(MAX_TEXT_CHARS).collect()),
+            _ => Self::Invalid(tag.chars().take(MAX_TEXT_CHARS).collect()),
         }
     }
 
@@ -227,7 +227,7 @@ pub fn read_error(error: &Value) -> (Failure, String) {
             Ok(Some(both)) => both,
             Ok(None) | Err(_) => (Failure::Invalid("an error without a name".to_owned()), String::new()),
         },
-        Value::String(tag) => (Failure::of(tag, ""), String::new()),
+        Value::String(tag) => (Failure::of(tag), String::new()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
             (Failure::Invalid("an error without a name".to_owned()), String::new())
         }
@@ -241,7 +241,7 @@ fn error_of(answer: &Map<String, Value>) -> Result<Option<(Failure, String)>, Tr
         Some(_) => return Err(TransactError::InvalidAnswer("an error is no text")),
     };
     let details = answer.get("details").and_then(Value::as_str).unwrap_or_default();
-    Ok(Some((Failure::of(tag, details), details.chars().take(MAX_TEXT_CHARS).collect())))
+    Ok(Some((Failure::of(tag), details.chars().take(MAX_TEXT_CHARS).collect())))
 }
 
 fn read_result(operation: &Operation, answer: &Map<String, Value>) -> Result<OperationResult, TransactError> {

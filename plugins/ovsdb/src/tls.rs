@@ -4,6 +4,7 @@
 //! compare (`ovs-pki` writes none that is an address). So the server's certificate has to be one that the CA issued for a
 //! server, and to be valid today; whose it is is not looked at. Whoever has such a certificate and its key can pose as the
 //! database. That is so for every client of these databases, and why their CA issues certificates for nothing else.
+//! Certificates are of version 3 of X.509 (those of `ovs-pki` are) and keys are not encrypted.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
