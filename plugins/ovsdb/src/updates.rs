@@ -18,10 +18,11 @@ use crate::value::{Atom, Datum, Row};
 pub const MAX_ROWS: usize = 200_000;
 /// About the most bytes of memory that all tables take.
 pub const MAX_REPLICA_BYTES: usize = 512 << 20;
-/// What a row, a column of it and an atom take beside their texts, in bytes: measured on 64-bit machines, rounded up.
-const ROW_BYTES: usize = 128;
-const COLUMN_BYTES: usize = 128;
-const ATOM_BYTES: usize = 48;
+/// Room of a node of the standard library's B-trees, and how many entries one has at least, but for the only one.
+const NODE_ENTRIES: usize = 11;
+const MIN_NODE_ENTRIES: usize = 5;
+/// What an allocation and a node's own fields take, in bytes, rounded up.
+const OVERHEAD_BYTES: usize = 48;
 
 /// An update that does not fit what the replica has, or does not fit into it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -267,24 +268,38 @@ fn apply_difference(value: &mut Datum, difference: Datum, kind: &ColumnType) {
     }
 }
 
-/// Returns about how many bytes a row takes.
+/// Returns about how many bytes a row takes, rather too many than too few.
 fn size_of_row(row: &Row) -> usize {
-    let columns = row.iter().map(|(name, value)| COLUMN_BYTES + name.len() + size_of_datum(value));
-    ROW_BYTES + columns.sum::<usize>()
+    let columns = row.iter().map(|(name, value)| size_of_text(name) + size_of_datum(value));
+    OVERHEAD_BYTES + size_of_tree::<(String, Datum)>(row.len()) + columns.sum::<usize>()
 }
 
 fn size_of_datum(datum: &Datum) -> usize {
-    let pairs = datum.as_map().into_iter().flatten();
-    datum.atoms().map(size_of_atom).sum::<usize>()
-        + pairs.map(|(key, value)| size_of_atom(key) + size_of_atom(value)).sum::<usize>()
+    match datum {
+        Datum::Atom(atom) => size_of_atom(atom),
+        Datum::Set(set) => size_of_tree::<Atom>(set.len()) + set.iter().map(size_of_atom).sum::<usize>(),
+        Datum::Map(map) => {
+            let texts = map.iter().map(|(key, value)| size_of_atom(key) + size_of_atom(value));
+            size_of_tree::<(Atom, Atom)>(map.len()) + texts.sum::<usize>()
+        }
+    }
 }
 
+/// Returns what an atom takes beside its own entry.
 fn size_of_atom(atom: &Atom) -> usize {
-    ATOM_BYTES
-        + match atom {
-            Atom::String(text) | Atom::NamedUuid(text) => text.len(),
-            Atom::Integer(_) | Atom::Real(_) | Atom::Boolean(_) | Atom::Uuid(_) => 0,
-        }
+    match atom {
+        Atom::String(text) | Atom::NamedUuid(text) => size_of_text(text),
+        Atom::Integer(_) | Atom::Real(_) | Atom::Boolean(_) | Atom::Uuid(_) => 0,
+    }
+}
+
+const fn size_of_text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { OVERHEAD_BYTES + text.len() }
+}
+
+/// Returns what the nodes of a tree of entries `T` take: their entries have room whether they are there or not.
+const fn size_of_tree<T>(entries: usize) -> usize {
+    entries.div_ceil(MIN_NODE_ENTRIES) * (OVERHEAD_BYTES + NODE_ENTRIES * size_of::<T>())
 }
 
 #[cfg(test)]
