@@ -39,7 +39,7 @@ pub(crate) enum Stage {
 }
 
 /// What a row is a part of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     /// A row that is there.
     Existing(RowId),

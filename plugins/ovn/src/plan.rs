@@ -3,9 +3,10 @@
 //! Only rows with our mark are changed or removed. Upstream's rows, of exactly the kind that it makes for a remote network,
 //! are adopted where one of ours should be: they get our mark. Of the rest of upstream's, those are stale, and removed,
 //! that reroute or route a network which no object names, once all objects have been listed: upstream's agent, which would
-//! remove them, has been replaced. What has no mark at all stays, whatever it looks like.
+//! remove them, has been replaced. What has no mark at all stays, whatever it looks like, but for gateway chassis of a port
+//! of ours, which say where the port lives and are a property of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use trieste_ovsdb::value::{Datum, Row};
 
@@ -60,6 +61,8 @@ struct Planner<'a> {
     version: &'a str,
     /// Rows that are there and should be.
     kept: BTreeSet<RowId>,
+    /// Those of them that others are a part of, by name.
+    parents: BTreeMap<Table, BTreeMap<String, RowId>>,
     changes: Vec<(Stage, Change)>,
     conditions: Conditions,
 }
@@ -73,8 +76,9 @@ struct Found<'a> {
 }
 
 impl<'a> Planner<'a> {
-    const fn new(rows: &'a Rows, version: &'a str, conditions: Conditions) -> Self {
-        Self { rows, version, kept: BTreeSet::new(), changes: Vec::new(), conditions }
+    fn new(rows: &'a Rows, version: &'a str, conditions: Conditions) -> Self {
+        let (kept, parents) = (BTreeSet::new(), BTreeMap::new());
+        Self { rows, version, kept, parents, changes: Vec::new(), conditions }
     }
 
     fn run(&mut self, desired: &Desired) {
@@ -83,10 +87,10 @@ impl<'a> Planner<'a> {
         }
         let is_built = desired.rows.iter().any(|row| row.stage == Stage::Build);
         let stale = self.rows.upstream().filter(|_| desired.is_complete);
-        let unwanted: Vec<RowId> =
+        let unwanted: BTreeSet<RowId> =
             self.rows.ours().chain(stale).filter(|id| !self.kept.contains(id)).collect();
-        for id in unwanted {
-            self.remove(id, is_built);
+        for id in &unwanted {
+            self.remove(*id, is_built, &unwanted);
         }
     }
 
@@ -96,26 +100,24 @@ impl<'a> Planner<'a> {
 
     /// Makes a row, or of one that is there what it should be.
     fn want(&mut self, desired: &DesiredRow) {
-        let found = self.find(desired);
-        if let Some(entry) = found.other {
-            let Some(effect) = effect_of(entry, desired) else {
-                // Ours is there already, or is the better one to have.
-                self.keep_or_insert(&found, desired);
-                return self.report(desired, Effect::Contradicts);
-            };
+        let parent = desired.parent.map(|parent| self.resolve(parent));
+        let found = self.find(desired, parent);
+        let effect = found.other.map(|entry| effect_of(entry, desired));
+        if let Some(effect) = effect {
             self.report(desired, effect);
-            if found.ours.is_none() {
-                return;
-            }
         }
-        self.keep_or_insert(&found, desired);
+        match found.ours.or(found.upstream) {
+            Some((id, entry)) => self.keep(id, entry, desired, parent),
+            None if matches!(effect, Some(Effect::Same | Effect::Blocks)) => {}
+            None => self.insert(desired, parent),
+        }
     }
 
-    fn keep_or_insert(&mut self, found: &Found<'_>, desired: &DesiredRow) {
-        match found.ours.or(found.upstream) {
-            Some((id, entry)) => self.keep(id, entry, desired),
-            None => self.insert(desired),
-        }
+    /// Returns the row of ours that a name means, unless it has yet to be made.
+    fn resolve(&self, parent: Target) -> Target {
+        let Target::Named(table, name) = parent else { return parent };
+        let row = self.parents.get(&table).and_then(|names| names.get(name));
+        row.map_or(parent, |id| Target::Existing(*id))
     }
 
     fn report(&mut self, desired: &DesiredRow, effect: Effect) {
@@ -123,16 +125,15 @@ impl<'a> Planner<'a> {
         self.conditions.add(Condition::ForeignRow { table, key, effect });
     }
 
-    fn find(&self, desired: &DesiredRow) -> Found<'a> {
+    fn find(&self, desired: &DesiredRow, parent: Option<Target>) -> Found<'a> {
         let mut found = Found::default();
         for (uuid, entry) in self.rows.with_key(desired.table, &desired.key) {
             let id = (desired.table, uuid);
-            let is_part = desired.parent.as_ref().is_none_or(|parent| self.is_part(id, parent));
             // A name means one row, wherever it is.
-            if !desired.table.is_named() && !is_part {
+            if !desired.table.is_named() && !self.is_part(id, parent) {
                 continue;
             }
-            match entry.owner {
+            match self.rows.owner(id) {
                 Owner::Us => found.ours = found.ours.or(Some((id, entry))),
                 Owner::Upstream => found.upstream = found.upstream.or(Some((id, entry))),
                 Owner::Other => found.other = found.other.or(Some(entry)),
@@ -141,29 +142,23 @@ impl<'a> Planner<'a> {
         found
     }
 
-    fn is_part(&self, id: RowId, parent: &Target) -> bool {
-        match parent {
-            Target::Existing(parent) => self.rows.is_child(id, *parent),
-            Target::Named(table, name) => {
-                self.rows.parents(id).any(|parent| self.is_ours_named(parent, *table, name))
-            }
-        }
+    /// Returns `true` if a row is a part of `parent`. Nothing is, of what has yet to be made.
+    fn is_part(&self, id: RowId, parent: Option<Target>) -> bool {
+        matches!(parent, Some(Target::Existing(parent)) if self.rows.is_child(id, parent))
     }
 
-    fn is_ours_named(&self, id: RowId, table: Table, name: &str) -> bool {
-        id.0 == table
-            && self.rows.entry(id).is_some_and(|entry| entry.owner == Owner::Us && entry.key == name)
-    }
-
-    fn insert(&mut self, desired: &DesiredRow) {
+    fn insert(&mut self, desired: &DesiredRow, parent: Option<Target>) {
         let mut row = desired.row.clone();
         row.insert(EXTERNAL_IDS.to_owned(), Datum::map([(OWNER_KEY, OWNER), (UPSTREAM_KEY, self.version)]));
-        let (table, key, parent) = (desired.table, desired.key.clone(), desired.parent.clone());
+        let (table, key) = (desired.table, desired.key.clone());
         self.changes.push((desired.stage, Change::Insert { table, key, row, parent }));
     }
 
-    fn keep(&mut self, id: RowId, entry: &Entry, desired: &DesiredRow) {
+    fn keep(&mut self, id: RowId, entry: &Entry, desired: &DesiredRow, parent: Option<Target>) {
         self.kept.insert(id);
+        if !desired.table.references().is_empty() {
+            self.parents.entry(desired.table).or_default().insert(desired.key.clone(), id);
+        }
         let differs = |(column, value): &(&String, &Datum)| entry.column(column) != **value;
         let row: Row = desired
             .row
@@ -175,7 +170,7 @@ impl<'a> Planner<'a> {
         let marks = [(OWNER_KEY, OWNER), (UPSTREAM_KEY, self.version)];
         let missing = marks.into_iter().filter(|(key, _)| marked.value_of(key).is_none());
         let marks: Vec<_> = missing.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let (from, to) = self.moves(id, desired.parent.as_ref());
+        let (from, to) = self.moves(id, parent);
         if !row.is_empty() || !marks.is_empty() || !from.is_empty() || to.is_some() {
             let before = relied_on(id.0, entry);
             self.changes.push((desired.stage, Change::Update { id, before, row, marks, from, to }));
@@ -183,18 +178,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns what a row should no longer be a part of, and what it should.
-    fn moves(&self, id: RowId, wanted: Option<&Target>) -> (Vec<RowId>, Option<Target>) {
+    fn moves(&self, id: RowId, wanted: Option<Target>) -> (Vec<RowId>, Option<Target>) {
         let Some(wanted) = wanted else { return (Vec::new(), None) };
-        let is_wanted = |parent: &RowId| match wanted {
-            Target::Existing(wanted) => wanted == parent,
-            Target::Named(table, name) => self.is_ours_named(*parent, *table, name),
-        };
-        let from: Vec<RowId> = self.rows.parents(id).filter(|parent| !is_wanted(parent)).collect();
-        let is_there = self.rows.parents(id).any(|parent| is_wanted(&parent));
-        (from, (!is_there).then(|| wanted.clone()))
+        let from = self.rows.parents(id).filter(|parent| wanted != Target::Existing(*parent)).collect();
+        (from, (!self.is_part(id, Some(wanted))).then_some(wanted))
     }
 
-    fn remove(&mut self, id: RowId, is_built: bool) {
+    fn remove(&mut self, id: RowId, is_built: bool, unwanted: &BTreeSet<RowId>) {
         let Some(entry) = self.rows.entry(id) else { return };
         let stage = match id.0 {
             Table::Policy if entry.column("action").as_str() == Some("drop") => Stage::Open,
@@ -221,7 +211,7 @@ impl<'a> Planner<'a> {
             if !from.is_empty() {
                 self.changes.push((stage, Change::Detach { id, before, from }));
             }
-        } else if let Some(guest) = self.guest(id) {
+        } else if let Some(guest) = self.guest(id, unwanted) {
             let (table, key) = (guest.0.name(), self.rows.entry(guest).map(|entry| entry.key.clone()));
             let key = key.unwrap_or_default();
             self.conditions.add(Condition::ForeignRow { table, key, effect: Effect::Keeps });
@@ -230,15 +220,15 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns a part of a row of ours that is not ours, and would vanish with it.
-    fn guest(&self, id: RowId) -> Option<RowId> {
-        let is_ours = |child: &RowId| self.rows.entry(*child).is_some_and(|entry| entry.owner == Owner::Us);
-        self.rows.references(id).into_iter().find(|child| !is_ours(child))
+    /// Returns a part of a row of ours that is not ours, stays, and would vanish with it.
+    fn guest(&self, id: RowId, unwanted: &BTreeSet<RowId>) -> Option<RowId> {
+        let stays = |part: &RowId| self.rows.owner(*part) != Owner::Us && !unwanted.contains(part);
+        self.rows.references(id).into_iter().find(stays)
     }
 }
 
-/// Says what a row of somebody else means for one of ours; `None` if ours is to be there all the same.
-fn effect_of(entry: &Entry, desired: &DesiredRow) -> Option<Effect> {
+/// Returns what a row of somebody else means for one of ours.
+fn effect_of(entry: &Entry, desired: &DesiredRow) -> Effect {
     let next_hops = |row: &Row| -> BTreeSet<String> {
         let columns = ["nexthop", "nexthops"].into_iter().filter_map(|column| row.get(column));
         columns.flat_map(|value| value.atoms().filter_map(|text| text.as_str().map(str::to_owned))).collect()
@@ -248,10 +238,11 @@ fn effect_of(entry: &Entry, desired: &DesiredRow) -> Option<Effect> {
             .iter()
             .all(|column| entry.column(column) == column_of(&desired.row, column));
     match (desired.table, &desired.parent) {
-        (Table::Policy, _) | (Table::StaticRoute, Some(Target::Named(..))) => is_same.then_some(Effect::Same),
         // Policies decide where packets go; a route of OVN-Kubernetes' router is there so that they are asked, and any does.
-        (Table::StaticRoute, _) => Some(Effect::Same),
-        _ => Some(Effect::Blocks),
+        (Table::StaticRoute, Some(Target::Existing(_))) => Effect::Same,
+        (Table::StaticRoute | Table::Policy, _) if is_same => Effect::Same,
+        (Table::StaticRoute | Table::Policy, _) => Effect::Contradicts,
+        _ => Effect::Blocks,
     }
 }
 

@@ -127,8 +127,19 @@ impl Rows {
         self.parents.get(&id).is_some_and(|parents| parents.contains(&parent))
     }
 
+    /// Returns the rows that are ours.
     pub(crate) fn ours(&self) -> impl Iterator<Item = RowId> + '_ {
-        self.ours.iter().copied()
+        let ports = self.ours.iter().filter(|(table, _)| *table == Table::LogicalRouterPort);
+        let chassis = ports.flat_map(|port| self.references(*port)).filter(|id| !self.ours.contains(id));
+        self.ours.iter().copied().chain(chassis.filter(|id| self.entry(*id).is_some()))
+    }
+
+    /// Says whose a row is. A gateway chassis says where a port lives, and is whose the port is.
+    pub(crate) fn owner(&self, id: RowId) -> Owner {
+        if id.0 == Table::GatewayChassis && self.parents(id).any(|port| self.ours.contains(&port)) {
+            return Owner::Us;
+        }
+        self.entry(id).map_or(Owner::Other, |entry| entry.owner)
     }
 
     pub(crate) fn upstream(&self) -> impl Iterator<Item = RowId> + '_ {

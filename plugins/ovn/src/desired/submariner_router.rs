@@ -106,11 +106,11 @@ fn infrastructure(router: RowId, external: &External, families: &BTreeSet<Family
     let mut rows = vec![
         build(Table::LogicalRouter, None, vec![("name", SUBMARINER_ROUTER.into())]),
         build(Table::LogicalSwitch, None, vec![("name", JOIN_SWITCH.into())]),
-        router_port(ours.clone(), EXTERNAL_PORT.0, EXTERNAL_MAC, outside),
+        router_port(ours, EXTERNAL_PORT.0, EXTERNAL_MAC, outside),
         router_port(ours, JOIN_PORT.0, JOIN_MAC, joined(|family| join(family).0)),
         router_port(Target::Existing(router), CLUSTER_PORT.0, CLUSTER_MAC, joined(|family| join(family).1)),
         switch_port(Target::Existing(external.switch), EXTERNAL_PORT),
-        switch_port(switch.clone(), JOIN_PORT),
+        switch_port(switch, JOIN_PORT),
         switch_port(switch, CLUSTER_PORT),
     ];
     let port = Target::Named(Table::LogicalRouterPort, EXTERNAL_PORT.0);
@@ -120,7 +120,7 @@ fn infrastructure(router: RowId, external: &External, families: &BTreeSet<Family
             ("chassis_name", chassis.as_str().into()),
             ("priority", (CHASSIS_PRIORITY - at).into()),
         ];
-        build(Table::GatewayChassis, Some(port.clone()), columns)
+        build(Table::GatewayChassis, Some(port), columns)
     }));
     rows
 }
@@ -149,8 +149,9 @@ fn switch_port(parent: Target, (router_port, name): (&str, &str)) -> DesiredRow 
 fn is_blocked(desired: &mut Desired, rows: &Rows, infrastructure: &[DesiredRow]) -> bool {
     let mut is_blocked = false;
     for row in infrastructure {
-        let mut entries = rows.with_key(row.table, &row.key).peekable();
-        if entries.peek().is_some() && !entries.any(|(_, entry)| entry.owner == Owner::Us) {
+        let mut owners =
+            rows.with_key(row.table, &row.key).map(|(uuid, _)| rows.owner((row.table, uuid))).peekable();
+        if owners.peek().is_some() && !owners.any(|owner| owner == Owner::Us) {
             let (table, key) = (row.table.name(), row.key.clone());
             desired.conditions.add(Condition::ForeignRow { table, key, effect: Effect::Blocks });
             is_blocked = true;

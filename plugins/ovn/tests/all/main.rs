@@ -3,7 +3,10 @@
 
 mod chaos;
 mod cluster_router;
+mod model;
 mod ovn;
 mod packets;
+mod properties;
+mod scale;
 mod submariner_router;
 mod support;
