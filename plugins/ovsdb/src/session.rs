@@ -23,7 +23,7 @@ use crate::schema::Version;
 use crate::server::{Seen, Standing, Wanted};
 use crate::session::conditions::Conditions;
 use crate::session::error::SessionError;
-use crate::session::outbox::Outbox;
+use crate::session::outbox::{MAX_UNSENT_BYTES, Outbox};
 use crate::session::transactions::{TransactionId, Transactions};
 use crate::spec::{DatabaseSpec, Rows};
 use crate::updates::{Format, Tables};
@@ -124,7 +124,7 @@ impl Session {
             last_received: now,
             probe_sent: None,
             decoder: Decoder::default(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(MAX_UNSENT_BYTES),
             requests: BTreeMap::new(),
             server: None,
             standing: None,

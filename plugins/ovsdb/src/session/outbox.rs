@@ -12,13 +12,19 @@ pub(crate) const MAX_UNSENT_BYTES: usize = 64 << 20;
 pub(crate) struct Full;
 
 /// What is to be sent, and the number of the next request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
     next_id: u64,
+    max_bytes: usize,
 }
 
 impl Outbox {
+    /// Makes an empty one for so many bytes.
+    pub(crate) const fn new(max_bytes: usize) -> Self {
+        Self { bytes: Vec::new(), next_id: 0, max_bytes }
+    }
+
     /// Returns what is to be sent.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         (!self.bytes.is_empty()).then(|| std::mem::take(&mut self.bytes))
@@ -48,7 +54,7 @@ impl Outbox {
 
     fn write(&mut self, json: &Value) -> Result<(), Full> {
         let text = json.to_string();
-        if self.bytes.len() + text.len() > MAX_UNSENT_BYTES {
+        if self.bytes.len() + text.len() > self.max_bytes {
             return Err(Full);
         }
         self.bytes.extend_from_slice(text.as_bytes());

@@ -1,6 +1,8 @@
 //! Ways to a server, and what happens when it dies.
 
 use nix::sys::signal::Signal;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 use trieste_ovsdb::operation::Operation;
 use trieste_ovsdb::outcome::TransactError;
 use trieste_ovsdb::replica::Replica;
@@ -62,6 +64,28 @@ async fn a_server_that_falls_silent_is_left_and_followed_again() {
     assert!(!follower.replica.borrow().is_synced());
     server.signal(Signal::SIGCONT);
     follower.synced().await;
+}
+
+#[tokio::test]
+async fn servers_of_other_protocols_are_passed_over() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let strange = format!("tcp:{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        // An HTTP server, then one that closes at once, then one whose object never ends.
+        for text in ["HTTP/1.1 400 Bad Request\r\n\r\n", "", "{\"method\":\"update"] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(text.as_bytes()).await.unwrap();
+        }
+    });
+    let server = Server::start(&[]);
+    let mut follower = Follower::new(&format!("{strange},{strange},{strange},{}", server.unix()));
+    follower.synced().await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let alone = Follower::new(&format!("tcp:{}", listener.local_addr().unwrap()));
+    let (mut stream, _) = listener.accept().await.unwrap();
+    stream.write_all(b"[]").await.unwrap();
+    assert_eq!(alone.failed("").await, "invalid message: not a JSON object");
 }
 
 #[tokio::test]
