@@ -8,8 +8,10 @@
 //! | Endpoints of the node's zone with a port whose name has `north` | their address, port 6641 |
 //! | otherwise (a zone per node) | `unix:/var/run/openvswitch/ovnnb_db.sock` |
 
-use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
+
+use trieste_ovsdb::remote::{HostPort, Remote};
 
 /// The Service of a central database.
 pub const DATABASE_SERVICE: &str = "ovnkube-db";
@@ -27,27 +29,6 @@ pub enum Database {
     Northbound,
     /// What chassis there are.
     Southbound,
-}
-
-/// The address of a database, as `Display` in the form that OVN's programs take (ovsdb(7), Active Connection Methods).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Address {
-    /// A socket of this node.
-    Unix(String),
-    /// A host and a port.
-    Tcp(String, u16),
-    /// Likewise, with TLS.
-    Ssl(String, u16),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{path}"),
-            Self::Tcp(host, port) => write!(f, "tcp:{host}:{port}"),
-            Self::Ssl(host, port) => write!(f, "ssl:{host}:{port}"),
-        }
-    }
 }
 
 /// A pod with label `name=ovnkube-db`.
@@ -123,14 +104,14 @@ pub enum DiscoveryError {
 ///
 /// # Errors
 /// What is missing, and what to do.
-pub fn discover(observed: &Observed, database: Database) -> Result<Address, DiscoveryError> {
+pub fn discover(observed: &Observed, database: Database) -> Result<Remote, DiscoveryError> {
     let (central, openshift) = match database {
         Database::Northbound => (6641, 9641),
         Database::Southbound => (6642, 9642),
     };
     if observed.is_openshift {
         if observed.has_database_service {
-            return Ok(Address::Ssl(OPENSHIFT_HOST.to_owned(), openshift));
+            return Ok(Remote::Tls(HostPort { host: OPENSHIFT_HOST.to_owned(), port: openshift }));
         }
         return socket(observed, database, SOCKET_FOLDERS);
     }
@@ -138,9 +119,9 @@ pub fn discover(observed: &Observed, database: Database) -> Result<Address, Disc
         if !observed.has_database_service {
             return Err(DiscoveryError::NoService { namespace: pod.namespace.clone() });
         }
-        let host = format!("{DATABASE_SERVICE}.{}", pod.namespace);
+        let host = HostPort { host: format!("{DATABASE_SERVICE}.{}", pod.namespace), port: central };
         let is_plain = pod.ssl_enable.as_deref().is_none_or(|value| value.eq_ignore_ascii_case("no"));
-        return Ok(if is_plain { Address::Tcp(host, central) } else { Address::Ssl(host, central) });
+        return Ok(if is_plain { Remote::Tcp(host) } else { Remote::Tls(host) });
     }
     let serving: Vec<&ZoneEndpoints> =
         observed.endpoints.iter().filter(|endpoints| endpoints.serves()).collect();
@@ -152,7 +133,8 @@ pub fn discover(observed: &Observed, database: Database) -> Result<Address, Disc
     // Of the zones "a" and "ab" both contain the first: the shortest name is meant.
     let own = own.min_by_key(|endpoints| (endpoints.name.len(), &endpoints.name));
     let address = own.and_then(|endpoints| endpoints.addresses.first());
-    address.map(|address| Address::Tcp(host(address), central)).ok_or(DiscoveryError::NoEndpoint { zone })
+    let host = address.map(|address| HostPort { host: address.to_string(), port: central });
+    host.map(Remote::Tcp).ok_or(DiscoveryError::NoEndpoint { zone })
 }
 
 impl ZoneEndpoints {
@@ -161,22 +143,18 @@ impl ZoneEndpoints {
     }
 }
 
-fn host(address: &IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("[{address}]"),
-    }
-}
-
 /// Returns the first socket that exists, of these folders in this order.
-fn socket(observed: &Observed, database: Database, folders: [&str; 2]) -> Result<Address, DiscoveryError> {
+fn socket(observed: &Observed, database: Database, folders: [&str; 2]) -> Result<Remote, DiscoveryError> {
     let name = match database {
         Database::Northbound => "ovnnb_db.sock",
         Database::Southbound => "ovnsb_db.sock",
     };
     let paths = folders.map(|folder| format!("{folder}/{name}"));
     let found = paths.iter().find(|path| observed.sockets.contains(path));
-    found.cloned().map(Address::Unix).ok_or_else(|| DiscoveryError::NoSocket { tried: paths.join(", ") })
+    found
+        .map(PathBuf::from)
+        .map(Remote::Unix)
+        .ok_or_else(|| DiscoveryError::NoSocket { tried: paths.join(", ") })
 }
 
 #[cfg(test)]

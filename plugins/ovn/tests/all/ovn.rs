@@ -289,7 +289,8 @@ impl Ovn {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn address(&self, database: &str) -> String {
+    /// Returns where a database is, `nb` or `sb`.
+    pub(crate) fn address(&self, database: &str) -> String {
         format!("unix:{}", self.path(&format!("{database}.sock")))
     }
 
