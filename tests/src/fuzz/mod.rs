@@ -14,6 +14,7 @@ mod nat;
 mod natdiscovery;
 mod notice;
 mod objects;
+mod ovsdb;
 mod responder;
 mod trains;
 mod vxlan;
@@ -43,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     ("notice", notice::target),
     ("dns", dns::target),
     ("exports", exports::target),
+    ("ovsdb", ovsdb::target),
 ];
 
 /// Takes bytes off the front, zeros once they are used up: a target's way to read its parameters.
