@@ -1,6 +1,7 @@
 //! A clustered database of three servers.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use trieste_ovsdb::operation::Operation;
@@ -20,8 +21,12 @@ struct Cluster {
 impl Cluster {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The servers' own connections cannot be on a port that the kernel chooses.
-        let ports: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        // The servers cannot let the kernel choose a port for what they say to each other. On an address of this test
+        // alone nobody takes a port that was free a moment ago.
+        static TESTS: AtomicU8 = AtomicU8::new(64);
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, TESTS.fetch_add(1, Ordering::Relaxed), high, low);
+        let ports: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind((address, 0)).unwrap()).collect();
         let addresses: Vec<String> =
             ports.iter().map(|port| format!("tcp:{}", port.local_addr().unwrap())).collect();
         drop(ports);

@@ -1,5 +1,9 @@
 //! Ways to a server, and what happens when it dies.
 
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -95,4 +99,41 @@ async fn a_client_that_is_dropped_leaves_the_server() {
     replica.wait_for(Replica::is_synced).await.unwrap();
     drop(client);
     while replica.changed().await.is_ok() {}
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_lost_for_long_is_logged_once_and_once_when_it_is_back() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    // The test's runtime has one thread, which the client's task is on.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let mut server = Server::start(&[]);
+    let mut follower = Follower::new(&server.unix());
+    follower.synced().await;
+    server.kill();
+    follower.failed("cannot connect").await;
+    // Several tries later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.restart();
+    follower.synced().await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.matches("WARN").count(), 1, "{log}");
+    assert_eq!(log.matches("database unavailable").count(), 1, "{log}");
+    assert_eq!(log.matches("database connected").count(), 2, "{log}");
 }
