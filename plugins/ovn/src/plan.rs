@@ -14,7 +14,7 @@ use crate::change::{Change, Transaction, relied_on, transactions};
 use crate::chassis::Chassis;
 use crate::condition::{Condition, Conditions, Effect};
 use crate::constants::{OWNER, OWNER_KEY, UPSTREAM_KEY};
-use crate::desired::{Desired, DesiredRow, Stage, Target};
+use crate::desired::{Desired, DesiredRow, Stage, Target, desired};
 use crate::rows::{Entry, Owner, RowId, Rows};
 use crate::table::{EXTERNAL_IDS, Table};
 use crate::wanted::Wanted;
@@ -34,7 +34,7 @@ pub struct Plan {
 #[must_use]
 pub fn plan(wanted: &Wanted, rows: &Rows, chassis: &Chassis) -> Plan {
     let mut conditions = wanted.conditions().clone();
-    match Desired::new(wanted, rows, chassis) {
+    match desired(wanted, rows, chassis) {
         Ok(mut desired) => {
             conditions.extend(std::mem::take(&mut desired.conditions));
             let mut planner = Planner::new(rows, &wanted.version, conditions);

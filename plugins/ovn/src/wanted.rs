@@ -87,6 +87,8 @@ pub struct Input<'a> {
     pub closed: &'a [IpNet],
     /// The own cluster's pod and service networks.
     pub own: &'a [IpNet],
+    /// Networks of which no remote cluster may have a part: addresses of nodes, API servers, resolvers.
+    pub protected: &'a [IpNet],
     /// The node of the active gateway.
     pub gateway_node: Option<&'a str>,
     /// Addresses of the gateway node's management port, in the gateway's zone.
@@ -175,7 +177,7 @@ impl<'a> Reader<'a> {
         }
         Self {
             input,
-            own: input.own.iter().copied().collect(),
+            own: input.own.iter().chain(input.protected).copied().collect(),
             management_port,
             networks: BTreeMap::new(),
             owners: BTreeMap::new(),

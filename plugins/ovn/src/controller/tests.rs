@@ -24,6 +24,7 @@ fn wanted(networks: usize) -> Wanted {
         is_complete: true,
         closed: &[],
         own: &[],
+        protected: &[],
         gateway_node: None,
         management_port: &[],
         version: "v0.1.0",

@@ -6,11 +6,9 @@
 //! | route `C` via the management port, gateway's zone | upstream's: OVN drops what no route matches before it looks at policies |
 //! | policy 19999 (20099) `ip4.dst == C` drop | ours: without the first, and when its next hop is on no port's network (northd then leaves it out), the gateway router would send the packets to the physical network, in clear |
 
-use ipnet::IpNet;
 use trieste_ovsdb::value::Datum;
 
-use super::{Desired, Stage, Target, policy, route};
-use crate::condition::Condition;
+use super::row::{Desired, Stage, Target, is_remote, policy, route};
 use crate::family::Family;
 use crate::network_set::NetworkSet;
 use crate::rows::RowId;
@@ -36,11 +34,4 @@ pub(super) fn add(desired: &mut Desired, wanted: &Wanted, router: RowId, connect
         columns.push(("nexthop", Datum::from(next_hop.to_string())));
         desired.push(Stage::Reroute, Table::Policy, Some(Target::Existing(router)), columns);
     }
-}
-
-/// Returns `true` unless a port of the router is on the network, which is then named in a condition.
-pub(super) fn is_remote(desired: &mut Desired, network: &IpNet, connected: &NetworkSet) -> bool {
-    let Some(own) = connected.overlapping(network) else { return true };
-    desired.conditions.add(Condition::Connected { network: *network, own: *own });
-    false
 }

@@ -23,9 +23,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use trieste_ovsdb::value::Datum;
 
-use super::cluster_router::is_remote;
 use super::external::{self, External};
-use super::{Desired, DesiredRow, Stage, Target, policy, route};
+use super::row::{Desired, DesiredRow, Stage, Target, is_remote, policy, route};
 use crate::chassis::Chassis;
 use crate::condition::{Condition, Effect};
 use crate::constants::{

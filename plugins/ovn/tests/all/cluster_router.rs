@@ -81,6 +81,21 @@ fn plugin_ovn_a_next_hop_on_no_network_of_the_router_drops_packets() {
 }
 
 #[test]
+fn plugin_ovn_policies_are_asked_only_if_a_route_matches() {
+    let ovn = kubernetes();
+    ovn.nbctl(&["--policy=src-ip", "lr-route-del", "ovn_cluster_router", "10.128.0.0/23"]);
+    let mut facts = Facts::upstream();
+    facts.zone = Zone::Other;
+    facts.routes.push(route("east", RouteKind::NonGateway, &["10.128.0.2"], &["10.132.0.0/14"]));
+    converge(&ovn, &facts);
+    assert_eq!(exits(&ovn, "10.132.1.9"), [""; 0], "no route, and closed for it");
+
+    // In the gateway's zone there is a route of ours.
+    converge(&ovn, &Facts::upstream());
+    assert_eq!(exits(&ovn, "10.132.1.9"), TO_HOST);
+}
+
+#[test]
 fn plugin_ovn_without_a_gateway_packets_are_dropped_in_every_zone() {
     let ovn = kubernetes();
     for zone in [Zone::Gateway, Zone::Other] {

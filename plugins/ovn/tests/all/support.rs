@@ -58,6 +58,7 @@ impl Facts {
             is_complete: self.is_complete,
             closed: &self.closed,
             own: &self.own,
+            protected: &[],
             gateway_node: self.gateway_node.as_deref(),
             management_port: &self.management_port,
             version: "v0.1.0",
