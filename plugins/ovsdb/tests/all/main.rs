@@ -12,3 +12,4 @@ mod server;
 mod tls;
 mod transactions;
 mod transports;
+mod wandering;
