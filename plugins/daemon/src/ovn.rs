@@ -50,7 +50,14 @@ impl OvnConfig {
     /// Returns `true` if the northbound database is this node's own.
     #[must_use]
     pub fn is_of_node(&self) -> bool {
-        self.northbound.as_slice().iter().all(|remote| matches!(remote, Remote::Unix(_)))
+        self.sockets().is_some()
+    }
+
+    /// Returns where its socket may be; `None` if it is the whole cluster's.
+    #[must_use]
+    pub fn sockets(&self) -> Option<Vec<PathBuf>> {
+        let path = |remote: &Remote| if let Remote::Unix(path) = remote { Some(path.clone()) } else { None };
+        self.northbound.as_slice().iter().map(path).collect()
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::{Kind, Object, RouteSpec};
 use trieste_control::store::StoreEvent;
 use trieste_ovn::Wanted;
+use trieste_ovn::constants::MAX_NETWORKS;
 use trieste_ovn::wanted::{Input, RouteKind, RouteObject, Topology, Zone};
 
 /// From the specification of Kubernetes: what a node calls itself.
@@ -18,6 +20,9 @@ const ZONE: &str = "k8s.ovn.org/zone-name";
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
 /// Ours: longest annotation that is read, bytes.
 const MAX_ANNOTATION: usize = 4096;
+/// Ours: how long a network stays closed after no object names it any more, as on nodes: what is still sent there does not
+/// leave in clear, and an uninstall removes what leads to the gateway before it opens nodes.
+const CLOSE_GRACE: Duration = Duration::from_secs(600);
 /// The kinds that are read.
 pub(super) const KINDS: [Kind; 4] = [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node];
 
@@ -36,6 +41,8 @@ pub struct Facts {
     /// The gateway's node when there last was one: its zone stays the gateway's until another is.
     gateway: Option<String>,
     problems: BTreeMap<String, String>,
+    /// Networks that objects named and name no more, as text, and until when they stay closed.
+    vanished: BTreeMap<String, Instant>,
 }
 
 /// What matters of a node.
@@ -60,19 +67,19 @@ impl Facts {
     }
 
     /// Takes in an event; returns `true` if something that rows follow from has changed.
-    pub fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+    pub fn take(&mut self, kind: Kind, event: &StoreEvent, now: Instant) -> bool {
         let has_changed = match event {
             StoreEvent::Listed(objects) => {
                 let mut listed: BTreeSet<&str> = BTreeSet::new();
                 let mut has_changed = self.listed.insert(kind);
                 for object in objects {
                     listed.insert(&object.metadata.name);
-                    has_changed |= self.put(kind, object);
+                    has_changed |= self.put(kind, object, now);
                 }
-                has_changed | self.retain(kind, |name| listed.contains(name))
+                has_changed | self.retain(kind, now, |name| listed.contains(name))
             }
-            StoreEvent::Applied(object) => self.put(kind, object),
-            StoreEvent::Deleted(object) => self.retain(kind, |name| name != object.metadata.name),
+            StoreEvent::Applied(object) => self.put(kind, object, now),
+            StoreEvent::Deleted(object) => self.retain(kind, now, |name| name != object.metadata.name),
             StoreEvent::Unavailable(_) | _ => false,
         };
         if has_changed {
@@ -81,14 +88,14 @@ impl Facts {
         has_changed
     }
 
-    fn put(&mut self, kind: Kind, object: &Object) -> bool {
+    fn put(&mut self, kind: Kind, object: &Object, now: Instant) -> bool {
         let name = object.metadata.name.clone();
         if kind == Kind::Node {
             let node = Node::read(object);
             return self.nodes.insert(name, node.clone()).as_ref() != Some(&node);
         }
         if kind != Kind::Endpoint {
-            return self.put_route(kind, object);
+            return self.put_route(kind, object, now);
         }
         match endpoint(object, &self.cluster) {
             Some(endpoint) => self.endpoints.insert(name, endpoint.clone()).as_ref() != Some(&endpoint),
@@ -96,7 +103,7 @@ impl Facts {
         }
     }
 
-    fn put_route(&mut self, kind: Kind, object: &Object) -> bool {
+    fn put_route(&mut self, kind: Kind, object: &Object, now: Instant) -> bool {
         let name = object.metadata.name.clone();
         let subject = format!("{kind} {name}");
         let spec = object.body.get("spec").cloned().unwrap_or_default();
@@ -104,7 +111,10 @@ impl Facts {
             Ok(spec) => spec,
             Err(error) => {
                 self.problems.insert(subject, format!("cannot be read: {error}"));
-                return self.routes.remove(&(kind, name)).is_some();
+                let before = self.routes.remove(&(kind, name));
+                let was_there = before.is_some();
+                before.into_iter().for_each(|route| self.close(route, now));
+                return was_there;
             }
         };
         self.problems.remove(&subject);
@@ -114,17 +124,25 @@ impl Facts {
             next_hops: spec.next_hops,
             remote_cidrs: spec.remote_cidrs,
         };
-        self.routes.insert((kind, name), route.clone()).as_ref() != Some(&route)
+        let before = self.routes.insert((kind, name), route.clone());
+        let has_changed = before.as_ref() != Some(&route);
+        before.filter(|_| has_changed).into_iter().for_each(|route| self.close(route, now));
+        has_changed
     }
 
-    fn retain(&mut self, kind: Kind, is_there: impl Fn(&str) -> bool) -> bool {
+    fn retain(&mut self, kind: Kind, now: Instant, is_there: impl Fn(&str) -> bool) -> bool {
         let before = (self.nodes.len(), self.endpoints.len(), self.routes.len());
         if kind == Kind::Node {
             self.nodes.retain(|name, _| is_there(name));
         } else if kind == Kind::Endpoint {
             self.endpoints.retain(|name, _| is_there(name));
         } else {
-            self.routes.retain(|(of, name), _| *of != kind || is_there(name));
+            let is_gone = |(of, name): &&(Kind, String)| *of == kind && !is_there(name);
+            let gone: Vec<(Kind, String)> = self.routes.keys().filter(is_gone).cloned().collect();
+            for key in gone {
+                let route = self.routes.remove(&key);
+                route.into_iter().for_each(|route| self.close(route, now));
+            }
             let prefix = format!("{kind} ");
             self.problems.retain(|subject, _| subject.strip_prefix(&prefix).is_none_or(&is_there));
         }
@@ -161,11 +179,14 @@ impl Facts {
     }
 
     /// Returns what is wanted of the database; `None` before everything was listed.
-    #[must_use]
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn wanted(&mut self, now: Instant) -> Option<Wanted> {
         if self.listed.len() < KINDS.len() {
             return None;
         }
+        self.vanished.retain(|_, until| *until > now);
+        let named: BTreeSet<&String> = self.routes.values().flat_map(|route| &route.remote_cidrs).collect();
+        let vanished = self.vanished.keys().filter(|network| !named.contains(*network));
+        let closed: Vec<IpNet> = vanished.filter_map(|network| network.parse().ok()).collect();
         let routes: Vec<RouteObject> = self.routes.values().cloned().collect();
         let gateway = self.gateway_node();
         Some(Wanted::new(&Input {
@@ -173,12 +194,29 @@ impl Facts {
             zone: self.zone(),
             routes: &routes,
             is_complete: true,
-            closed: &[],
+            closed: &closed,
             own: &self.networks,
+            // The route agent has refused what holds addresses that are nobody's to claim.
+            protected: &[],
             gateway_node: gateway.as_deref(),
             management_port: &self.management_port(),
             version: concat!("v", env!("CARGO_PKG_VERSION")),
         }))
+    }
+
+    /// Returns when a network that nobody names any more need not be closed any longer.
+    #[must_use]
+    pub fn next_end(&self) -> Option<Instant> {
+        self.vanished.values().min().copied()
+    }
+
+    /// Records the networks of an object that is gone or says something else.
+    fn close(&mut self, route: RouteObject, now: Instant) {
+        for network in route.remote_cidrs {
+            if self.vanished.len() < MAX_NETWORKS || self.vanished.contains_key(&network) {
+                self.vanished.insert(network, now + CLOSE_GRACE);
+            }
+        }
     }
 
     /// Returns objects that cannot be read, and why.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -52,14 +53,15 @@ pub async fn run(
         let may_write = candidate.as_ref().is_none_or(|candidate| candidate.term(clock()).is_some());
         let deadline = if may_write { worker.drive(clock()) } else { None };
         worker.status(outage.clone(), may_write).publish(&status);
-        let deadline = [deadline, gathered].into_iter().flatten().min();
+        let ends = gathered.is_none().then(|| worker.facts.next_end()).flatten();
+        let deadline = [deadline, gathered, ends].into_iter().flatten().min();
         tokio::select! {
             Some((kind, event)) = events.next() => {
                 outage = match &event {
                     StoreEvent::Unavailable(error) => Some(format!("{kind}: {error}")),
                     StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
                 };
-                if worker.facts.take(kind, &event) {
+                if worker.facts.take(kind, &event, clock()) {
                     gathered.get_or_insert_with(|| clock() + GATHER);
                 }
             }
@@ -71,7 +73,7 @@ pub async fn run(
                 worker.controller.handle_outcome(outcome.as_ref().copied(), clock(), wait);
             }
             () = sleep_until(deadline) => {
-                if gathered.is_some_and(|at| at <= clock()) {
+                if gathered.or(ends).is_some_and(|at| at <= clock()) {
                     gathered = None;
                     worker.renew_wanted();
                 }
@@ -110,10 +112,13 @@ struct Worker {
     controller: Controller,
     in_flight: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     is_settled: bool,
+    /// Where this node's own database would have its socket; `None` where the database is another machine's.
+    sockets: Option<Vec<PathBuf>>,
 }
 
 impl Worker {
     fn new(config: OvnConfig, is_removing: bool) -> Self {
+        let sockets = config.sockets();
         let options = ClientOptions { tls: config.tls, ..ClientOptions::default() };
         let (client, replica) = Client::spawn(&config.northbound, northbound_spec(), options.clone());
         let northbound = Database { client, replica, last: Replica::default() };
@@ -133,6 +138,7 @@ impl Worker {
             controller: Controller::new(),
             in_flight: None,
             is_settled: false,
+            sockets,
         }
     }
 
@@ -195,7 +201,7 @@ impl Worker {
     }
 
     fn renew_wanted(&mut self) {
-        let wanted = self.facts.wanted();
+        let wanted = self.facts.wanted(clock());
         if wanted != self.wanted {
             self.wanted = wanted;
             self.controller.handle_new_wanted();
@@ -204,7 +210,12 @@ impl Worker {
 
     fn status(&self, store_outage: Option<String>, may_write: bool) -> Status {
         let southbound = self.southbound.as_ref().and_then(|database| database.outage("southbound"));
-        let outage = self.northbound.outage("northbound").or(southbound).or(store_outage);
+        let northbound = self.northbound.outage("northbound");
+        // A node without OVN, or whose OVN is not there yet: nothing is wrong with the worker.
+        let has_none = northbound.is_some()
+            && self.sockets.as_ref().is_some_and(|paths| !paths.iter().any(|path| path.exists()));
+        let unreachable = northbound.or(southbound).filter(|_| !has_none);
+        let outage = unreachable.or(store_outage);
         let unread = self.facts.problems().iter();
         let mut problems: BTreeSet<_> =
             unread.map(|(subject, problem)| (subject.clone(), problem.clone())).collect();
@@ -213,10 +224,13 @@ impl Worker {
             let conditions = self.controller.conditions();
             problems.extend(conditions.iter().map(|condition| ("OVN".to_owned(), condition.to_string())));
         }
-        let is_read = self.northbound.last.is_synced();
+        problems
+            .extend(has_none.then(|| ("OVN".to_owned(), "this node has no northbound database".to_owned())));
+        let is_read = self.northbound.last.is_synced() || (has_none && self.is_removing);
+        let is_settled = (self.is_settled && self.in_flight.is_none()) || (has_none && self.is_removing);
         Status {
             count: is_read.then(|| self.rows.count_ours()),
-            is_done: outage.is_none() && self.is_settled && self.in_flight.is_none(),
+            is_done: outage.is_none() && is_settled,
             problems,
             outage,
         }

@@ -3,3 +3,4 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 mod calico;
+mod ovn;

@@ -32,6 +32,12 @@ fn node(name: &str, zone: Option<&str>, subnets: &str) -> Object {
     object
 }
 
+impl Facts {
+    fn see(&mut self, kind: Kind, event: &StoreEvent) -> bool {
+        self.take(kind, event, Instant::now())
+    }
+}
+
 /// Lists everything: the gateway is on node gw1.
 fn listed(zones: [Option<&str>; 2]) -> Facts {
     let mut facts = facts();
@@ -45,11 +51,11 @@ fn listed(zones: [Option<&str>; 2]) -> Facts {
         gateway("b", "elsewhere", "2026-01-03T00:00:00Z"),
     ];
     let hops = &["10.128.2.2"];
-    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Listed(vec![route(Kind::GatewayRoute, "b", hops)])));
-    assert!(facts.take(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new())));
-    assert!(facts.take(Kind::Node, &StoreEvent::Listed(nodes)));
-    assert!(facts.wanted().is_none(), "not everything was listed");
-    assert!(facts.take(Kind::Endpoint, &StoreEvent::Listed(gateways)));
+    assert!(facts.see(Kind::GatewayRoute, &StoreEvent::Listed(vec![route(Kind::GatewayRoute, "b", hops)])));
+    assert!(facts.see(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new())));
+    assert!(facts.see(Kind::Node, &StoreEvent::Listed(nodes)));
+    assert!(facts.wanted(Instant::now()).is_none(), "not everything was listed");
+    assert!(facts.see(Kind::Endpoint, &StoreEvent::Listed(gateways)));
     facts
 }
 
@@ -61,12 +67,12 @@ fn plugin_ovn_the_gateway_is_the_newest_of_the_own_cluster_and_zones_are_compare
         ([Some("gw1"), Some("w1")], Zone::Other),
         ([Some("gw1"), None], Zone::Gateway),
     ] {
-        let facts = listed(zones);
+        let mut facts = listed(zones);
         assert_eq!(facts.gateway_node().as_deref(), Some("gw1"));
         assert_eq!(facts.zone(), zone, "{zones:?}");
         let port: Vec<String> = facts.management_port().iter().map(ToString::to_string).collect();
         assert_eq!(port, ["10.128.2.2", "fd00:10:128:2::2"]);
-        let wanted = facts.wanted().unwrap();
+        let wanted = facts.wanted(Instant::now()).unwrap();
         assert_eq!(wanted.len(), 1);
     }
 }
@@ -77,14 +83,14 @@ fn plugin_ovn_the_zone_of_a_gateway_that_is_gone_stays_the_gateways() {
     for gone in
         [gateway("a", "host-gw1", "2026-01-02T00:00:00Z"), gateway("a", "host-w1", "2026-01-01T00:00:00Z")]
     {
-        assert!(facts.take(Kind::Endpoint, &StoreEvent::Deleted(gone)));
+        assert!(facts.see(Kind::Endpoint, &StoreEvent::Deleted(gone)));
     }
     assert_eq!((facts.gateway_node(), facts.zone()), (None, Zone::Gateway), "the last one was on w1 itself");
     assert!(
-        facts.take(Kind::Endpoint, &StoreEvent::Applied(gateway("a", "host-gw1", "2026-01-04T00:00:00Z")))
+        facts.see(Kind::Endpoint, &StoreEvent::Applied(gateway("a", "host-gw1", "2026-01-04T00:00:00Z")))
     );
     assert_eq!(facts.zone(), Zone::Other);
-    assert!(facts.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new())));
+    assert!(facts.see(Kind::Endpoint, &StoreEvent::Listed(Vec::new())));
     assert_eq!((facts.gateway_node(), facts.zone()), (None, Zone::Other));
 }
 
@@ -93,11 +99,11 @@ fn what_says_nothing_new_changes_nothing() {
     let mut facts = listed([None, None]);
     let mut beat = node("gw1", None, r#"{"default":["10.128.2.0/23","fd00:10:128:2::/64"]}"#);
     beat.body.insert("status".to_owned(), json!({"conditions": [{"type": "Ready"}]}));
-    assert!(!facts.take(Kind::Node, &StoreEvent::Applied(beat)));
+    assert!(!facts.see(Kind::Node, &StoreEvent::Applied(beat)));
     let again = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
-    assert!(!facts.take(Kind::GatewayRoute, &StoreEvent::Applied(again)));
+    assert!(!facts.see(Kind::GatewayRoute, &StoreEvent::Applied(again)));
     let others = gateway("b", "another", "2026-01-09T00:00:00Z");
-    assert!(!facts.take(Kind::Endpoint, &StoreEvent::Applied(others)));
+    assert!(!facts.see(Kind::Endpoint, &StoreEvent::Applied(others)));
 }
 
 #[test]
@@ -106,13 +112,13 @@ fn plugin_ovn_objects_that_cannot_be_read_are_named_until_they_can_be_or_are_gon
     for spec in [json!({"nextHops": 7}), json!("x"), json!({"remoteCIDRs": {"a": 1}, "nextHops": []})] {
         let mut bad = route(Kind::GatewayRoute, "c", &[]);
         bad.body.insert("spec".to_owned(), spec);
-        facts.take(Kind::GatewayRoute, &StoreEvent::Applied(bad));
+        facts.see(Kind::GatewayRoute, &StoreEvent::Applied(bad));
         assert!(facts.problems().contains_key("GatewayRoute c"), "{:?}", facts.problems());
-        assert_eq!(facts.wanted().unwrap().len(), 1);
+        assert_eq!(facts.wanted(Instant::now()).unwrap().len(), 1);
     }
-    facts.take(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new()));
+    facts.see(Kind::NonGatewayRoute, &StoreEvent::Listed(Vec::new()));
     assert_eq!(facts.problems().len(), 1, "of another kind");
-    facts.take(Kind::GatewayRoute, &StoreEvent::Deleted(route(Kind::GatewayRoute, "c", &[])));
+    facts.see(Kind::GatewayRoute, &StoreEvent::Deleted(route(Kind::GatewayRoute, "c", &[])));
     assert!(facts.problems().is_empty());
 }
 
@@ -128,4 +134,28 @@ fn plugin_ovn_management_ports_are_the_second_addresses_of_their_networks() {
         let found: Vec<String> = management_port(text).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected, "{text}");
     }
+}
+
+#[test]
+fn plugin_ovn_what_nobody_names_any_more_stays_closed_for_a_while() {
+    let mut facts = listed([None, None]);
+    let began = Instant::now();
+    let before = facts.wanted(began).unwrap();
+    assert_eq!(facts.next_end(), None);
+    let gone = route(Kind::GatewayRoute, "b", &[]);
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Deleted(gone), began));
+    let closed = facts.wanted(began).unwrap();
+    assert!(closed.len() == 1 && closed != before, "it is closed, and led nowhere");
+    assert_eq!(facts.next_end(), Some(began + CLOSE_GRACE));
+    // It comes back, and goes with a change of its object.
+    let back = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Applied(back), began));
+    assert_eq!(facts.wanted(began), Some(before));
+    let mut other = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
+    other.body["spec"]["remoteCIDRs"] = json!(["10.140.0.0/14"]);
+    let later = began + Duration::from_secs(5);
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Applied(other), later));
+    assert_eq!(facts.wanted(later).unwrap().len(), 2);
+    assert_eq!(facts.wanted(later + CLOSE_GRACE).unwrap().len(), 1);
+    assert_eq!(facts.next_end(), None);
 }
