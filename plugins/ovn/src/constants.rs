@@ -47,6 +47,8 @@ pub(crate) const JOIN_PORT: (&str, &str) = ("subm_join_port", "subm_join_sw_port
 /// Port of [`CLUSTER_ROUTER`] towards [`JOIN_SWITCH`], and of that switch towards it.
 pub(crate) const CLUSTER_PORT: (&str, &str) =
     ("ovn_cluster_submariner_port", "ovn_cluster_sw_submariner_port");
+/// The ports of switches.
+pub(crate) const SWITCH_PORTS: [&str; 3] = [EXTERNAL_PORT.1, JOIN_PORT.1, CLUSTER_PORT.1];
 /// MAC addresses of the three router ports: fixed, as in the proposal's recipe. Each is on a link of its own, and there is
 /// one router of the name in a database, so that they need not differ between clusters.
 pub(crate) const JOIN_MAC: &str = "00:60:2f:00:00:01";

@@ -1,7 +1,7 @@
 //! Decides what to do next: plan, send a transaction, wait. Without IO, clock or randomness.
 //!
-//! Order of calls: after every change of the replicas or of what is wanted [`Controller::handle_change`]; then
-//! [`Controller::poll_transaction`]; for each transaction that it gives [`Controller::handle_outcome`], once the replica has
+//! Order of calls: after every change of what is wanted or of the replicas, as far as it matters ([`Rows::follow`]),
+//! [`Controller::handle_change`]; then, while the replicas are synced, [`Controller::poll_transaction`]; for each transaction that it gives [`Controller::handle_outcome`], once the replica has
 //! what the transaction changed (a server sends updates before the result). A transaction relies on what its plan was made
 //! from: if that is no longer so, it fails as a whole, and the next plan is made from what is.
 

@@ -6,7 +6,10 @@ use trieste_ovsdb::replica::Difference;
 use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
 
-use crate::constants::{OWNER, OWNER_KEY, UPSTREAM_KEY};
+use crate::constants::{
+    DROP_BELOW, OWNER, OWNER_KEY, PROPOSAL_PRIORITY, REROUTE_PRIORITY_V4, REROUTE_PRIORITY_V6, SWITCH_PORTS,
+    UPSTREAM_KEY,
+};
 use crate::family;
 use crate::table::{EXTERNAL_IDS, Table};
 
@@ -34,7 +37,33 @@ impl Entry {
     pub(crate) fn column(&self, column: &str) -> Datum {
         self.row.get(column).cloned().unwrap_or_else(Datum::empty)
     }
+
+    /// Returns `true` if a plan may regard such a row. Of routers and switches of others (`is_same`: no other than before) it
+    /// regards only that they are there; of switch ports and policies of others, only those in our way.
+    fn matters(&self, table: Table, is_same: bool) -> bool {
+        if self.owner != Owner::Other {
+            return true;
+        }
+        match table {
+            Table::LogicalRouter | Table::LogicalSwitch => !is_same,
+            Table::LogicalSwitchPort => SWITCH_PORTS.contains(&self.key.as_str()),
+            Table::Policy => {
+                self.column("priority").as_integer().is_some_and(|priority| PRIORITIES.contains(&priority))
+            }
+            Table::LogicalRouterPort | Table::GatewayChassis | Table::StaticRoute => true,
+        }
+    }
 }
+
+/// The priorities of our policies.
+const PRIORITIES: [i64; 6] = [
+    REROUTE_PRIORITY_V4,
+    REROUTE_PRIORITY_V4 - DROP_BELOW,
+    REROUTE_PRIORITY_V6,
+    REROUTE_PRIORITY_V6 - DROP_BELOW,
+    PROPOSAL_PRIORITY,
+    PROPOSAL_PRIORITY - DROP_BELOW,
+];
 
 /// A row of which only the UUID is given.
 pub(crate) type RowId = (Table, Uuid);
@@ -59,41 +88,50 @@ impl Rows {
         Self::default()
     }
 
-    /// Follows a change of a replica ([`trieste_ovsdb::replica::Replica::differences`]).
-    pub fn follow(&mut self, difference: &Difference<'_>) {
-        let Some(table) = Table::from_name(difference.table) else { return };
+    /// Follows a change of a replica ([`trieste_ovsdb::replica::Replica::differences`]). Returns `true` if it may change
+    /// what a plan says: that a pod comes or goes does not.
+    pub fn follow(&mut self, difference: &Difference<'_>) -> bool {
+        let Some(table) = Table::from_name(difference.table) else { return false };
         match difference.new {
             Some(row) => self.set(table, difference.uuid, row.clone()),
             None => self.remove(table, difference.uuid),
         }
     }
 
-    /// Sets a row to what the database has, all monitored columns at once.
-    pub fn set(&mut self, table: Table, uuid: Uuid, row: Row) {
-        let id = (table, uuid);
-        let before = self.references(id);
-        self.remove_from_indexes(id);
-        let entry = Entry { key: table.key(&row), owner: owner_of(table, &row), row };
-        self.by_key.entry(table).or_default().entry(entry.key.clone()).or_default().insert(uuid);
-        match entry.owner {
-            Owner::Us => self.ours.insert(id),
-            Owner::Upstream => self.upstream.insert(id),
-            Owner::Other => false,
-        };
-        self.tables.entry(table).or_default().insert(uuid, entry);
-        let after = self.references(id);
-        self.change_parents(id, &before, &after);
+    /// Sets a row to what the database has, all monitored columns at once. Returns `true` if it may change a plan.
+    pub fn set(&mut self, table: Table, uuid: Uuid, row: Row) -> bool {
+        self.change((table, uuid), Some(row))
     }
 
-    /// Removes a row that the database has no more.
-    pub fn remove(&mut self, table: Table, uuid: Uuid) {
-        let id = (table, uuid);
-        let before = self.references(id);
-        self.remove_from_indexes(id);
-        if let Some(rows) = self.tables.get_mut(&table) {
-            rows.remove(&uuid);
+    /// Removes a row that the database has no more. Returns `true` if it may change a plan.
+    pub fn remove(&mut self, table: Table, uuid: Uuid) -> bool {
+        self.change((table, uuid), None)
+    }
+
+    fn change(&mut self, id: RowId, row: Option<Row>) -> bool {
+        let (table, uuid) = id;
+        let children = self.references(id);
+        let was = self.remove_entry(id);
+        let is = row.map(|row| Entry { key: table.key(&row), owner: owner_of(table, &row), row });
+        let is_same =
+            was.as_ref().map(|was| (&was.key, was.owner)) == is.as_ref().map(|is| (&is.key, is.owner));
+        let mut matters = [&was, &is].into_iter().flatten().any(|entry| entry.matters(table, is_same));
+        if let Some(entry) = is {
+            self.by_key.entry(table).or_default().entry(entry.key.clone()).or_default().insert(uuid);
+            match entry.owner {
+                Owner::Us => self.ours.insert(id),
+                Owner::Upstream => self.upstream.insert(id),
+                Owner::Other => false,
+            };
+            self.tables.entry(table).or_default().insert(uuid, entry);
         }
-        self.change_parents(id, &before, &BTreeSet::new());
+        let now = self.references(id);
+        for child in children.symmetric_difference(&now) {
+            // A row of others that a plan regards matters by itself when it comes and goes.
+            matters |= self.entry(*child).is_some_and(|entry| entry.matters(child.0, false));
+        }
+        self.change_parents(id, &children, &now);
+        matters
     }
 
     /// Returns how many rows are ours.
@@ -154,17 +192,18 @@ impl Rows {
         children.flat_map(|(table, value)| value.uuids().map(move |uuid| (table, uuid))).collect()
     }
 
-    fn remove_from_indexes(&mut self, id: RowId) {
-        let Some(key) = self.entry(id).map(|entry| entry.key.clone()) else { return };
+    fn remove_entry(&mut self, id: RowId) -> Option<Entry> {
+        let entry = self.tables.get_mut(&id.0)?.remove(&id.1)?;
         self.ours.remove(&id);
         self.upstream.remove(&id);
-        let Some(keys) = self.by_key.get_mut(&id.0) else { return };
-        if let Some(uuids) = keys.get_mut(&key) {
+        let keys = self.by_key.get_mut(&id.0)?;
+        if let Some(uuids) = keys.get_mut(&entry.key) {
             uuids.remove(&id.1);
             if uuids.is_empty() {
-                keys.remove(&key);
+                keys.remove(&entry.key);
             }
         }
+        Some(entry)
     }
 
     fn change_parents(&mut self, parent: RowId, before: &BTreeSet<RowId>, after: &BTreeSet<RowId>) {

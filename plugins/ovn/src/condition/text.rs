@@ -90,7 +90,7 @@ impl Condition {
             ),
             Self::NoNextHop { cluster, network, count } => write!(
                 f,
-                "no next hop for {count} networks of cluster {cluster}, the first is {network}; packets for them are \
+                "networks of cluster {cluster} have no next hop ({count}, the first is {network}); packets for them are \
                  dropped until a gateway of the cluster set has one"
             ),
             Self::NextHopElsewhere { cluster, next_hop } => write!(

@@ -54,10 +54,13 @@ impl Agent {
         let northbound = self.northbound.borrow_and_update().clone();
         let southbound = self.southbound.borrow_and_update().clone();
         let differences = northbound.differences(&self.seen.0);
-        differences.iter().for_each(|difference| self.rows.follow(difference));
-        let chassis = southbound.differences(&self.seen.1);
-        chassis.iter().for_each(|difference| self.chassis.follow(difference));
-        if !differences.is_empty() || !chassis.is_empty() {
+        for difference in &differences {
+            if self.rows.follow(difference) {
+                self.controller.handle_change();
+            }
+        }
+        for difference in southbound.differences(&self.seen.1) {
+            self.chassis.follow(&difference);
             self.controller.handle_change();
         }
         self.seen = (northbound, southbound);

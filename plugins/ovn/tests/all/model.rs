@@ -81,7 +81,9 @@ impl Model {
     /// Returns the rows as a replica has them.
     pub(crate) fn replica(&self) -> Rows {
         let mut rows = Rows::new();
-        self.rows.iter().for_each(|((table, uuid), row)| rows.set(*table, *uuid, row.clone()));
+        for ((table, uuid), row) in &self.rows {
+            rows.set(*table, *uuid, row.clone());
+        }
         rows
     }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use trieste_ovn::condition::Condition;
 use trieste_ovn::constants::{OWNER, OWNER_KEY};
 use trieste_ovn::wanted::{RouteKind, Topology, Zone};
-use trieste_ovn::{Chassis, Table, plan, uninstall};
+use trieste_ovn::{Chassis, Rows, Table, plan, uninstall};
 use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
 
@@ -267,6 +267,26 @@ fn check_policies(model: &Model, facts: &Facts, is_unhindered: bool) {
     }
 }
 
+/// Changes one row in one of several ways; returns what [`Rows::set`] says.
+fn change(rows: &mut Rows, model: &Model, at: usize, way: usize) -> bool {
+    let ((table, uuid), row) = model.rows.iter().nth(at % model.rows.len()).unwrap();
+    let mut row = row.clone();
+    let (column, value): (&str, Datum) = match way {
+        0 => return rows.remove(*table, *uuid),
+        1 => ("external_ids", marks(Whose::Ours)),
+        2 => ("external_ids", Datum::map([("another", "mark")])),
+        3 => ("name", "submariner_router".into()),
+        4 => ("name", "default_pod7".into()),
+        5 => ("nexthop", NEXT_HOPS[1].into()),
+        6 => ("match", "ip4.src == 10.128.0.0/23".into()),
+        7 => ("ports", Datum::empty()),
+        _ => ("policies", Datum::empty()),
+    };
+    let Some(kept) = row.get_mut(column) else { return false };
+    *kept = value;
+    rows.set(*table, *uuid, row)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -299,4 +319,29 @@ proptest! {
             prop_assert!(model.rows.contains_key(id), "{:?}", row);
         }
     }
+
+    #[test]
+    fn a_change_that_does_not_matter_changes_no_plan(
+        model in database(), facts in facts(), at in 0..64usize, way in 0..9usize,
+    ) {
+        let (wanted, mut rows) = (facts.wanted(), model.replica());
+        let before = plan(&wanted, &rows, &chassis()).transactions;
+        if !change(&mut rows, &model, at, way) {
+            prop_assert_eq!(plan(&wanted, &rows, &chassis()).transactions, before);
+        }
+    }
+}
+
+#[test]
+fn pods_that_come_and_go_do_not_matter() {
+    let mut model = Model::default();
+    model.add(Table::LogicalRouter, None, &[("name", "ovn_cluster_router".into())]);
+    let switch = model.add(Table::LogicalSwitch, None, &[("name", "node1".into())]);
+    let mut rows = model.replica();
+    let pod = model.add(Table::LogicalSwitchPort, Some(switch), &[("name", "default_pod1".into())]);
+    // A replica shows tables in the order of their names: the switch comes first.
+    for (table, uuid) in [(Table::LogicalSwitch, switch), (Table::LogicalSwitchPort, pod)] {
+        assert!(!rows.set(table, uuid, model.rows[&(table, uuid)].clone()), "{table:?}");
+    }
+    assert!(!rows.remove(Table::LogicalSwitchPort, pod));
 }
