@@ -74,9 +74,11 @@ pub enum Condition {
         /// Its version.
         version: String,
     },
-    /// The database's schema lacks a table or column.
-    SchemaUnsuitable {
-        /// What it lacks.
+    /// A database cannot be reached, or is not what is needed.
+    Unavailable {
+        /// Its server.
+        remote: String,
+        /// The client's words.
         error: String,
     },
     /// No node is the active gateway.
@@ -200,7 +202,7 @@ impl Condition {
             Self::RouterMissing { .. }
             | Self::RowMissing { .. }
             | Self::SchemaTooOld { .. }
-            | Self::SchemaUnsuitable { .. }
+            | Self::Unavailable { .. }
             | Self::ChassisMissing { .. }
             | Self::TransactionRefused { .. }
             | Self::TooManyNetworks { .. }

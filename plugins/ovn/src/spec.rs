@@ -1,7 +1,8 @@
 //! What is to be followed of the two databases, and whether a database has it.
 
+use trieste_ovsdb::options::Status;
 use trieste_ovsdb::schema::Version;
-use trieste_ovsdb::spec::{DatabaseSpec, SchemaError, TableSpec};
+use trieste_ovsdb::spec::{DatabaseSpec, TableSpec};
 
 use crate::chassis::{CHASSIS_COLUMNS, CHASSIS_TABLE};
 use crate::condition::Condition;
@@ -40,13 +41,14 @@ pub fn check_schema(version: Option<Version>) -> Result<(), Condition> {
     }
 }
 
-impl From<&SchemaError> for Condition {
-    fn from(error: &SchemaError) -> Self {
-        if let SchemaError::TooOld { found, .. } = error {
-            Self::SchemaTooOld { version: found.to_string() }
-        } else {
-            Self::SchemaUnsuitable { error: error.to_string() }
+/// Returns the condition of a client that has no session: why its last server would not do.
+#[must_use]
+pub fn unavailable(status: &Status) -> Option<Condition> {
+    match status {
+        Status::Failed { remote, error } => {
+            Some(Condition::Unavailable { remote: remote.clone(), error: error.clone() })
         }
+        Status::Connecting | Status::Synced { .. } => None,
     }
 }
 

@@ -11,7 +11,7 @@ impl fmt::Display for Condition {
             Self::RouterMissing { .. }
             | Self::RowMissing { .. }
             | Self::SchemaTooOld { .. }
-            | Self::SchemaUnsuitable { .. }
+            | Self::Unavailable { .. }
             | Self::NoGatewayNode
             | Self::ChassisMissing { .. }
             | Self::ChassisAmbiguous { .. }
@@ -52,7 +52,12 @@ impl Condition {
                     "the northbound database has schema {version}, and {OLDEST_SCHEMA} is needed: upgrade OVN"
                 )
             }
-            Self::SchemaUnsuitable { error } => write!(f, "{error}: upgrade OVN"),
+            Self::Unavailable { remote, error } => write!(
+                f,
+                "the database at {remote} cannot be used, and stays as it is: {}; see whether OVN-Kubernetes runs there, \
+                 and what its log says",
+                error.escape_debug()
+            ),
             Self::NoGatewayNode => f.write_str(
                 "no node is the active gateway; packets for remote clusters are dropped until one is",
             ),
@@ -72,7 +77,7 @@ impl Condition {
             ),
             Self::ForeignRow { table, key, effect } => write_foreign(f, table, key, *effect),
             Self::TransactionRefused { error } => {
-                write!(f, "the northbound database refused a transaction: {error}")
+                write!(f, "the northbound database refused a transaction: {}", error.escape_debug())
             }
             Self::More { count } => write!(f, "{count} more conditions are not shown"),
             _ => Ok(()),

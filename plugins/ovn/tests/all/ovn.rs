@@ -60,6 +60,18 @@ impl Ovn {
         ovn
     }
 
+    /// Ends the server of the northbound database, and starts one whose empty database has this version of the schema.
+    pub(crate) fn restart_with_schema(&mut self, version: &str) {
+        self.kill_northbound();
+        let text = std::fs::read_to_string("/usr/share/ovn/ovn-nb.ovsschema").unwrap();
+        let mut schema: Value = serde_json::from_str(&text).unwrap();
+        schema["version"] = version.into();
+        std::fs::write(self.path("nb.ovsschema"), schema.to_string()).unwrap();
+        std::fs::remove_file(self.path("nb.db")).unwrap();
+        self.run("ovsdb-tool", &["create", &self.path("nb.db"), &self.path("nb.ovsschema")]);
+        self.start_northbound();
+    }
+
     /// Starts the server of the northbound database, and waits for its first answer.
     pub(crate) fn start_northbound(&mut self) {
         self.northbound = Some(self.serve("nb"));
