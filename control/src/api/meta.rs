@@ -79,6 +79,9 @@ pub mod annotation {
     pub const USE_CLUSTERSET_IP: &str = "lighthouse.submariner.io/use-clusterset-ip";
     /// Service discovery, on imports: which cluster has given the address for the whole set.
     pub const CLUSTERSET_IP_ALLOCATED_BY: &str = "lighthouse.submariner.io/clusterset-ip-allocated-by";
+    /// Ours, on imports: the service's IPv6 address for the whole set. Upstream's definition of the kind lets `spec.ips` have one
+    /// address, which is the IPv4 one.
+    pub const CLUSTERSET_IPV6: &str = "trieste.io/clusterset-ipv6";
     /// Service discovery, on imports: with a cluster's ID behind it, when that cluster began to export the service, in Unix
     /// nanoseconds.
     pub const TIMESTAMP_PREFIX: &str = "timestamp.submariner.io/";

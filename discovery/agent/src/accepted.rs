@@ -18,12 +18,31 @@ pub(crate) struct Accepted {
     writes: BTreeMap<(usize, ObjectKey), (Write, Option<String>)>,
     /// Fields of imports' specifications that each store's definition drops.
     dropped: [BTreeSet<String>; 2],
+    /// Whether the definition of imports here, as upstream's, does not take two addresses for all clusters.
+    takes_one_ip: bool,
 }
 
 impl Accepted {
     /// Returns the fields of imports' specifications that a store drops.
     pub(crate) fn dropped(&self, store: usize) -> &BTreeSet<String> {
         &self.dropped[store]
+    }
+
+    /// Returns whether imports here may have two addresses for all clusters.
+    pub(crate) fn takes_two_ips(&self) -> bool {
+        !self.takes_one_ip
+    }
+
+    /// Takes in that a write here was refused. Returns `true` if it was for an import with two addresses for all clusters: then it is
+    /// planned again, with one.
+    pub(crate) fn note_refused(&mut self, write: &Write) -> bool {
+        let ips = write.object().and_then(spec).and_then(|spec| spec.get("ips")).and_then(Value::as_array);
+        let has_two = ips.is_some_and(|ips| ips.len() > 1);
+        if has_two && !self.takes_one_ip {
+            tracing::info!("definition of ServiceImport takes one clusterset IP alone");
+        }
+        self.takes_one_ip |= has_two;
+        has_two
     }
 
     /// Takes in the result of a write. Returns `true` if it shows for the first time that a field is dropped: then there may be

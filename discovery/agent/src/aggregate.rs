@@ -1,13 +1,14 @@
 //! The import of all clusters on the broker: whose word counts, and this cluster's part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 use trieste_control::api::limits::MAX_SERVICE_PORTS;
 use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
 
 use crate::config::AgentConfig;
+use crate::family::{Family, PerFamily};
 use crate::metadata;
 use crate::name::{self, ServiceName, timestamp_key};
 use crate::owned;
@@ -168,13 +169,13 @@ pub(crate) struct Part<'a> {
     pub(crate) conflicts: String,
     /// Whether it is left out altogether, as it is of another type.
     pub(crate) is_excluded: bool,
-    /// What becomes of the address for all clusters, if its word counts.
-    pub(crate) address: Address,
+    /// What becomes of the address of each family for all clusters, if its word counts.
+    pub(crate) addresses: PerFamily<Address>,
     /// What is made of all clusters' parts.
     pub(crate) merged: Merged,
 }
 
-/// What becomes of an import's address for all clusters.
+/// What becomes of an import's address of a family for all clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Address {
     /// There is none, as none is wanted.
@@ -182,7 +183,7 @@ pub(crate) enum Address {
     /// It stays.
     Keep,
     /// It is this one.
-    Give(Ipv4Addr),
+    Give(IpAddr),
     /// It stays as it is, or missing, as there is none to give.
     Lack,
 }
@@ -211,7 +212,7 @@ pub(crate) fn with_part(
     if part.decides {
         annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
         part.exported.metadata.put(&mut import.metadata, own);
-        set_address(&mut import, own, part.address);
+        set_addresses(&mut import, own, part.addresses);
     }
     let annotations = &mut import.metadata.annotations;
     if part.is_excluded {
@@ -232,27 +233,32 @@ pub(crate) fn with_part(
     import
 }
 
-/// Sets the address for all clusters, and whose block it is of. That of another cluster which exports the service goes in two
-/// steps: who allots an address is not deprived of it.
-fn set_address(import: &mut Object, own: &str, address: Address) {
+/// Sets the addresses for all clusters, and whose block that of IPv4 is of. One of another cluster which exports the service goes
+/// in two steps: who allots an address is not deprived of it. Nobody is named for those of IPv6, which upstream does not know.
+fn set_addresses(import: &mut Object, own: &str, addresses: PerFamily<Address>) {
+    let is_used = addresses.iter().any(|(_, address)| *address != Address::Off);
     let annotations = &mut import.metadata.annotations;
-    annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), (address != Address::Off).to_string());
-    if matches!(address, Address::Keep | Address::Lack) {
-        return;
+    annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), is_used.to_string());
+    let is_changed = |family: Family| matches!(addresses[family], Address::Off | Address::Give(_));
+    let mut ips = PerFamily::new(|family| match addresses[family] {
+        Address::Off => None,
+        Address::Give(ip) => Some(ip),
+        Address::Keep | Address::Lack => owned::clusterset_ip(import, family),
+    });
+    if is_changed(Family::V4) {
+        let annotations = &import.metadata.annotations;
+        let giver = annotations.get(annotation::CLUSTERSET_IP_ALLOCATED_BY).filter(|giver| *giver != own);
+        let has_giver = giver.is_some_and(|giver| annotations.contains_key(&timestamp_key(giver)));
+        if has_giver && owned::clusterset_ip(import, Family::V4).is_some() {
+            ips[Family::V4] = None;
+        } else {
+            let giver = ips[Family::V4].map(|_| own.to_owned());
+            let key = annotation::CLUSTERSET_IP_ALLOCATED_BY.to_owned();
+            annotate(&mut import.metadata.annotations, key, giver.as_ref());
+        }
     }
-    let giver = annotations.get(annotation::CLUSTERSET_IP_ALLOCATED_BY).filter(|giver| *giver != own);
-    let has_giver = giver.is_some_and(|giver| annotations.contains_key(&timestamp_key(giver)));
-    let is_held = has_giver && !owned::clusterset_ips(import).is_empty();
-    let ip = if let Address::Give(ip) = address { Some(ip).filter(|_| !is_held) } else { None };
-    if !is_held {
-        let giver = ip.map(|_| own.to_owned());
-        let key = annotation::CLUSTERSET_IP_ALLOCATED_BY.to_owned();
-        annotate(&mut import.metadata.annotations, key, giver.as_ref());
-    }
-    match (ip, import.body.get_mut("spec")) {
-        (Some(ip), Some(Value::Object(spec))) => drop(spec.insert("ips".to_owned(), json!([ip.to_string()]))),
-        (None, _) => owned::without_ips(import),
-        (Some(_), _) => {}
+    if Family::ALL.into_iter().any(is_changed) {
+        owned::set_clusterset_ips(import, ips);
     }
 }
 

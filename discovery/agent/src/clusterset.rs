@@ -4,93 +4,58 @@
 //! promised until the broker has it, then by the import. Whatever is on the broker counts as taken, also what makes no sense
 //! otherwise.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+mod block;
+mod lacking;
 
-use ipnet::Ipv4Net;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use trieste_control::api::{Object, annotation};
-use trieste_control::globalnet::Pool;
 use trieste_control::sets;
 use trieste_control::sync::Networks;
 
+use crate::family::{Family, PerFamily};
 use crate::name::ServiceName;
 use crate::owned::clusterset_ips;
+use block::Block;
+pub(crate) use lacking::Lacking;
 
-/// From the definition of imports: they have one address; a second is that of another family.
-const MAX_IPS: usize = 2;
+/// From the definition of imports: they have one address of each family. A further one is that of our annotation.
+const MAX_IPS: usize = 3;
 /// Ours: so many addresses in a row are looked at that are free and cannot be used.
 const MAX_UNUSABLE: usize = 1024;
-
-/// Why this cluster has no address for a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lacking {
-    /// It has no block.
-    Block,
-    /// All addresses of its block are in use: so many.
-    Free(u32),
-    /// What is free of its block is in this cluster's networks.
-    InNetworks(Ipv4Addr, String),
-    /// What is free of its block is not in the set's range.
-    OutOfRange(Ipv4Addr),
-}
-
-impl fmt::Display for Lacking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Block => f.write_str(
-                "this cluster has no block of clusterset IPs; it gets one by join --enable-clusterset-ip, or by the \
-                 setting SUBMARINER_CLUSTERSET_IP_CIDR of its agent",
-            ),
-            Self::Free(size) => write!(
-                f,
-                "all {size} clusterset IPs of this cluster are in use; a larger block is given by join \
-                 --clusterset-ip-cidr"
-            ),
-            Self::InNetworks(ip, cluster) => write!(
-                f,
-                "{ip} of this cluster's block is in the networks of cluster {cluster}; another block is given by join \
-                 --clusterset-ip-cidr"
-            ),
-            Self::OutOfRange(ip) => write!(
-                f,
-                "{ip} of this cluster's block is not in the range of the set; another block is given by join \
-                 --clusterset-ip-cidr"
-            ),
-        }
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ClustersetIps {
     /// This cluster's blocks.
-    blocks: Vec<Pool>,
+    blocks: Vec<Block>,
     /// Where all blocks are; nothing is known if there is none.
-    ranges: Vec<Ipv4Net>,
+    ranges: Vec<IpNet>,
     /// The addresses of each import on the broker, by its name, and since when the service is exported.
     imports: BTreeMap<String, (i64, Vec<IpAddr>)>,
     /// The imports that have an address, the one first whose it is.
     holders: BTreeMap<IpAddr, BTreeSet<(i64, String)>>,
-    promises: BTreeMap<ServiceName, Promise>,
-    promised: BTreeSet<Ipv4Addr>,
+    promises: BTreeMap<ServiceName, PerFamily<Option<Promise>>>,
+    promised: BTreeSet<IpAddr>,
     /// What this cluster could not give, and why.
-    lacking: BTreeMap<ServiceName, Lacking>,
+    lacking: BTreeMap<(ServiceName, Family), Lacking>,
 }
 
 /// An address that the broker does not have yet.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Promise {
-    ip: Ipv4Addr,
+    ip: IpAddr,
     /// Whether it may have it, since the reply was lost.
     is_unconfirmed: bool,
 }
 
 impl ClustersetIps {
     /// Returns what is known at the start. A block that has no address for a service is none.
-    pub(crate) fn new(blocks: &[Ipv4Net], ranges: &[Ipv4Net]) -> Self {
+    pub(crate) fn new(blocks: &[IpNet], ranges: &[IpNet]) -> Self {
         Self {
-            blocks: blocks.iter().filter_map(|block| Pool::new(&block.to_string()).ok()).collect(),
+            blocks: blocks.iter().filter_map(|block| Block::new(*block)).collect(),
             ranges: ranges.to_vec(),
             imports: BTreeMap::new(),
             holders: BTreeMap::new(),
@@ -156,26 +121,30 @@ impl ClustersetIps {
     ) -> (BTreeSet<ServiceName>, BTreeSet<String>) {
         let gone: Vec<String> = self.imports.keys().filter(|name| !present(name)).cloned().collect();
         let changed = gone.iter().flat_map(|name| self.remove(name)).collect();
-        let unconfirmed = self.promises.iter_mut().filter(|(_, promise)| promise.is_unconfirmed);
-        let settled = unconfirmed.map(|(service, promise)| {
-            promise.is_unconfirmed = false;
-            service.clone()
-        });
-        (settled.collect(), changed)
+        let is_unconfirmed = |(_, promises): &(&ServiceName, &PerFamily<Option<Promise>>)| {
+            promises.iter().any(|(_, promise)| promise.is_some_and(|promise| promise.is_unconfirmed))
+        };
+        let settled: BTreeSet<ServiceName> =
+            self.promises.iter().filter(is_unconfirmed).map(|(service, _)| service.clone()).collect();
+        settled.iter().for_each(|service| self.note_unconfirmed(service, false));
+        (settled, changed)
     }
 
     /// Returns what is wrong with the addresses of an import on the broker; `None` if nothing is.
     pub(crate) fn problem(&self, import: &Object, networks: &Networks) -> Option<String> {
+        Family::ALL.into_iter().find_map(|family| self.problem_of(import, family, networks))
+    }
+
+    /// Returns what is wrong with its address of a family.
+    pub(crate) fn problem_of(&self, import: &Object, family: Family, networks: &Networks) -> Option<String> {
         let (_, ips) = self.imports.get(&import.metadata.name)?;
-        ips.iter().find_map(|ip| {
+        ips.iter().filter(|ip| Family::of(**ip) == family).find_map(|ip| {
             if let Some(holder) = networks.holder(*ip) {
                 return Some(format!(
                     "has the clusterset IP {ip}, which is in the networks of cluster {holder}"
                 ));
             }
-            if let IpAddr::V4(ip) = ip
-                && !self.is_in_range(*ip)
-            {
+            if !self.is_in_range(*ip) {
                 let ranges: Vec<String> = self.ranges.iter().map(ToString::to_string).collect();
                 let ranges = ranges.join(", ");
                 return Some(format!("has the clusterset IP {ip}, which is not in the set's range {ranges}"));
@@ -187,18 +156,20 @@ impl ClustersetIps {
         })
     }
 
-    fn is_in_range(&self, ip: Ipv4Addr) -> bool {
+    fn is_in_range(&self, ip: IpAddr) -> bool {
         self.ranges.is_empty() || self.ranges.iter().any(|range| range.contains(&ip))
     }
 
-    /// Returns the address that a service is to get.
-    pub(crate) fn promise(&self, service: &ServiceName) -> Option<Ipv4Addr> {
-        self.promises.get(service).map(|promise| promise.ip)
+    /// Returns the address of a family that a service is to get.
+    pub(crate) fn promise(&self, service: &ServiceName, family: Family) -> Option<IpAddr> {
+        self.promises.get(service)?[family].map(|promise| promise.ip)
     }
 
     /// Returns why there is none for it.
-    pub(crate) fn lacking(&self, service: &ServiceName) -> Option<&Lacking> {
-        self.lacking.get(service)
+    pub(crate) fn lacking(&self, service: &ServiceName, family: Family) -> Option<&Lacking> {
+        // Few services lack one, in most clusters none.
+        let lacking = || self.lacking.get(&(service.clone(), family));
+        (!self.lacking.is_empty()).then(lacking)?
     }
 
     /// Promises an address to a service that needs one: that which it was promised before, one that it had, or the first that
@@ -206,41 +177,50 @@ impl ClustersetIps {
     pub(crate) fn give(
         &mut self,
         service: &ServiceName,
-        former: Option<Ipv4Addr>,
+        family: Family,
+        former: Option<IpAddr>,
         networks: &Networks,
     ) -> bool {
-        if let Some(ip) = self.promise(service) {
+        if let Some(ip) = self.promise(service, family) {
             if self.is_usable(ip, service, networks) {
                 return false;
             }
-            self.withdraw(service);
+            self.withdraw(service, family);
         }
-        match self.first_free(former, networks) {
+        let key = (service.clone(), family);
+        match self.first_free(family, former, networks) {
             Ok(ip) => {
                 self.promised.insert(ip);
-                self.promises.insert(service.clone(), Promise { ip, is_unconfirmed: false });
-                self.note_use(IpAddr::V4(ip));
-                self.lacking.remove(service).is_some()
+                let promises = self.promises.entry(service.clone()).or_default();
+                promises[family] = Some(Promise { ip, is_unconfirmed: false });
+                self.note_use(ip);
+                self.lacking.remove(&key).is_some()
             }
-            Err(why) => self.lacking.insert(service.clone(), why.clone()) != Some(why),
+            Err(why) => self.lacking.insert(key, why.clone()) != Some(why),
         }
     }
 
     /// Returns whether an address that was promised can still be given: another import may have it meanwhile.
-    fn is_usable(&self, ip: Ipv4Addr, service: &ServiceName, networks: &Networks) -> bool {
-        let holders = self.holders.get(&IpAddr::V4(ip));
+    fn is_usable(&self, ip: IpAddr, service: &ServiceName, networks: &Networks) -> bool {
+        let holders = self.holders.get(&ip);
         let is_free =
             holders.is_none_or(|holders| holders.iter().all(|(_, name)| *name == service.aggregate()));
-        is_free && networks.holder(IpAddr::V4(ip)).is_none()
+        is_free && networks.holder(ip).is_none()
     }
 
-    fn first_free(&self, former: Option<Ipv4Addr>, networks: &Networks) -> Result<Ipv4Addr, Lacking> {
-        let size: u32 = self.blocks.iter().map(Pool::size).sum();
-        let former = former.filter(|ip| self.blocks.iter().any(|block| block.is_free(*ip)));
-        let free = self.blocks.iter().flat_map(Pool::free);
-        let mut why = if size == 0 { Lacking::Block } else { Lacking::Free(size) };
+    fn first_free(
+        &self,
+        family: Family,
+        former: Option<IpAddr>,
+        networks: &Networks,
+    ) -> Result<IpAddr, Lacking> {
+        let blocks = || self.blocks.iter().filter(|block| block.family() == family);
+        let size: u64 = blocks().map(Block::size).sum();
+        let former = former.filter(|ip| blocks().any(|block| block.is_free(*ip)));
+        let free = blocks().flat_map(Block::free);
+        let mut why = if size == 0 { Lacking::Block(family) } else { Lacking::Free(family, size) };
         for ip in former.into_iter().chain(free).take(MAX_UNUSABLE) {
-            why = match networks.holder(IpAddr::V4(ip)) {
+            why = match networks.holder(ip) {
                 Some(holder) => Lacking::InNetworks(ip, holder.to_owned()),
                 None if !self.is_in_range(ip) => Lacking::OutOfRange(ip),
                 None => return Ok(ip),
@@ -252,28 +232,37 @@ impl ClustersetIps {
     /// Returns the services that other networks of clusters may let have an address.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = &ServiceName> {
         let blocked = self.lacking.iter().filter(|(_, why)| matches!(why, Lacking::InNetworks(..)));
-        blocked.map(|(service, _)| service)
+        blocked.map(|((service, _), _)| service)
     }
 
-    /// Takes in that a service needs no address, or has one. Returns `true` if it lacked one.
-    pub(crate) fn settle(&mut self, service: &ServiceName) -> bool {
-        if self.promises.get(service).is_some_and(|promise| !promise.is_unconfirmed) {
-            self.withdraw(service);
+    /// Takes in that a service needs no address of a family, or has one. Returns `true` if it lacked one.
+    pub(crate) fn settle(&mut self, service: &ServiceName, family: Family) -> bool {
+        let promise = self.promises.get(service).and_then(|promises| promises[family]);
+        if promise.is_some_and(|promise| !promise.is_unconfirmed) {
+            self.withdraw(service, family);
         }
-        self.lacking.remove(service).is_some()
+        !self.lacking.is_empty() && self.lacking.remove(&(service.clone(), family)).is_some()
     }
 
-    fn withdraw(&mut self, service: &ServiceName) {
-        if let Some(promise) = self.promises.remove(service) {
-            self.promised.remove(&promise.ip);
-            self.note_use(IpAddr::V4(promise.ip));
+    fn withdraw(&mut self, service: &ServiceName, family: Family) {
+        let Some(promises) = self.promises.get_mut(service) else { return };
+        let promise = promises[family].take();
+        if promises.iter().all(|(_, promise)| promise.is_none()) {
+            self.promises.remove(service);
+        }
+        if let Some(Promise { ip, .. }) = promise {
+            self.promised.remove(&ip);
+            self.note_use(ip);
         }
     }
 
     /// Takes in whether it is known what became of a write for a service.
     pub(crate) fn note_unconfirmed(&mut self, service: &ServiceName, is_unconfirmed: bool) {
-        if let Some(promise) = self.promises.get_mut(service) {
-            promise.is_unconfirmed = is_unconfirmed;
+        let Some(promises) = self.promises.get_mut(service) else { return };
+        for family in Family::ALL {
+            if let Some(promise) = &mut promises[family] {
+                promise.is_unconfirmed = is_unconfirmed;
+            }
         }
     }
 
@@ -282,26 +271,24 @@ impl ClustersetIps {
         if self.lacking.is_empty() {
             return Vec::new();
         }
-        let available: u32 = self.blocks.iter().map(Pool::available).sum();
-        let waiting = self.lacking.iter().filter(|(_, why)| matches!(why, Lacking::Free(_)));
-        let available = usize::try_from(available).unwrap_or(usize::MAX);
-        let served: Vec<ServiceName> = waiting.take(available).map(|(service, _)| service.clone()).collect();
-        served.iter().for_each(|service| drop(self.lacking.remove(service)));
-        served
+        let mut served: Vec<(ServiceName, Family)> = Vec::new();
+        for family in Family::ALL {
+            let blocks = self.blocks.iter().filter(|block| block.family() == family);
+            let available = usize::try_from(blocks.map(Block::available).sum::<u64>()).unwrap_or(usize::MAX);
+            let is_waiting = |key: &(ServiceName, Family), why: &Lacking| {
+                key.1 == family && matches!(why, Lacking::Free(..))
+            };
+            let waiting = self.lacking.iter().filter(|(key, why)| is_waiting(key, why));
+            served.extend(waiting.take(available).map(|(key, _)| key.clone()));
+        }
+        served.iter().for_each(|key| drop(self.lacking.remove(key)));
+        served.into_iter().map(|(service, _)| service).collect()
     }
 
     /// Brings the blocks to what is known of an address: in use, or free.
     fn note_use(&mut self, ip: IpAddr) {
-        let IpAddr::V4(v4) = ip else { return };
-        let is_used = self.holders.contains_key(&ip) || self.promised.contains(&v4);
-        for block in &mut self.blocks {
-            if is_used {
-                // It is another block's, or has been reserved before.
-                let _ = block.reserve(&[v4]);
-            } else {
-                block.release(&[v4]);
-            }
-        }
+        let is_used = self.holders.contains_key(&ip) || self.promised.contains(&ip);
+        self.blocks.iter_mut().for_each(|block| block.set_used(ip, is_used));
     }
 }
 

@@ -6,18 +6,27 @@ use trieste_control::api::Object;
 
 use crate::conflicts::Conflict;
 use crate::facts::Facts;
+use crate::family::Family;
 
 /// How far an export is on the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress<'a> {
     /// All of it is there.
     Published,
-    /// All of it is there, but for the clusterset IP that it asks for, and why.
-    WithoutAddress(&'a str),
+    /// All of it is there, but for a clusterset IP that it asks for.
+    WithoutAddress(&'a Lack),
     /// It is not all there yet.
     Awaiting,
     /// The broker does not take it.
     Failed(&'a str),
+}
+
+/// A clusterset IP that an export asks for and does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lack {
+    pub(crate) why: String,
+    /// The family of the one that it has, if there is one.
+    pub(crate) has: Option<Family>,
 }
 
 /// The reason of an export that is on its way, of the condition `Ready` as the Multi-Cluster Services API has it.
@@ -96,11 +105,19 @@ fn wanted_of(
             (false, text(FAILED), text("Unable to export due to an irresolvable conflict"))
         }
         Progress::Failed(error) => (false, text(FAILED), format!("Unable to export: {error}")),
-        Progress::WithoutAddress(why) => {
-            let message = format!(
-                "Service was exported to the broker without the clusterset IP that it asks for, so that each \
-                 cluster's own address is used: {why}"
-            );
+        Progress::WithoutAddress(Lack { why, has }) => {
+            let message = match has {
+                Some(family) => {
+                    let family = family.name();
+                    format!(
+                        "Service was exported to the broker with a clusterset IP of {family} alone: {why}"
+                    )
+                }
+                None => format!(
+                    "Service was exported to the broker without the clusterset IP that it asks for, so that each \
+                     cluster's own address is used: {why}"
+                ),
+            };
             (true, text("ExportedWithoutClustersetIP"), message)
         }
         Progress::Published => {

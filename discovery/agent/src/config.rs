@@ -1,6 +1,8 @@
 //! What an agent is told at its start.
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
+
+use crate::family::{Family, PerFamily};
 
 /// The settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,9 +18,9 @@ pub struct AgentConfig {
     /// Whether services have one address for all clusters whose exports say nothing of it.
     pub gives_clusterset_ips: bool,
     /// The blocks that this cluster gives such addresses of.
-    pub clusterset_ip_cidrs: Vec<Ipv4Net>,
+    pub clusterset_ip_cidrs: Vec<IpNet>,
     /// Where the blocks of all clusters are; empty if that is not known.
-    pub clusterset_ip_ranges: Vec<Ipv4Net>,
+    pub clusterset_ip_ranges: Vec<IpNet>,
     /// Whether everything that an agent has written is to go, here and on the broker.
     pub withdraws: bool,
 }
@@ -36,5 +38,15 @@ impl AgentConfig {
             clusterset_ip_ranges: Vec::new(),
             withdraws: false,
         }
+    }
+
+    /// Returns the families that the set has such addresses of: IPv4 always, as in upstream's sets; IPv6 where this cluster was
+    /// told a range or a block.
+    pub(crate) fn clusterset_families(&self) -> PerFamily<bool> {
+        let networks = || self.clusterset_ip_ranges.iter().chain(&self.clusterset_ip_cidrs);
+        PerFamily::new(|family| match family {
+            Family::V4 => true,
+            Family::V6 => networks().any(|network| matches!(network, IpNet::V6(_))),
+        })
     }
 }

@@ -13,6 +13,7 @@ use trieste_control::store::{StoreError, StoreEvent};
 
 use crate::accepted::Accepted;
 use crate::config::AgentConfig;
+use crate::family::{Family, PerFamily};
 use crate::holds::Holds;
 use crate::name::{BROKER, Key, LOCAL, ServiceName};
 use crate::plan::{self, View};
@@ -105,11 +106,12 @@ impl AgentController {
                 name,
             ),
             taken: self.taken.of(name),
-            ip_problem: state.ip_problem(name),
-            promise: state.clusterset.promise(name),
-            lacking: state.clusterset.lacking(name),
+            ip_problems: state.ip_problems(name),
+            promises: PerFamily::new(|family| state.clusterset.promise(name, family)),
+            lacking: PerFamily::new(|family| state.clusterset.lacking(name, family)),
             failure: self.failures.get(name).map(String::as_str),
             dropped: [self.accepted.dropped(LOCAL), self.accepted.dropped(BROKER)],
+            takes_two_ips: self.accepted.takes_two_ips(),
         }
     }
 
@@ -142,14 +144,17 @@ impl AgentController {
         is_stuck.then(|| format!("an object that is no import of it has its name: {object}"))
     }
 
-    /// Finds an address for all clusters for a service that is to get one from here.
+    /// Finds addresses for all clusters for a service that is to get some from here.
     fn allot(&mut self, name: &ServiceName) {
-        let has_changed = match plan::needs_address(&self.view(name)) {
-            true => self.state.give_address(name),
-            false => self.state.clusterset.settle(name),
-        };
-        if has_changed {
-            self.changed.insert(name.clone());
+        let needed = plan::needs_addresses(&self.view(name));
+        for family in Family::ALL {
+            let has_changed = match needed[family] {
+                true => self.state.give_address(name, family),
+                false => self.state.clusterset.settle(name, family),
+            };
+            if has_changed {
+                self.changed.insert(name.clone());
+            }
         }
     }
 
@@ -292,6 +297,12 @@ impl Controller for AgentController {
             self.transitions.finish(name, outcome.is_ok(), now);
         }
         let Key::Broker(name) = key else {
+            if outcome.is_err_and(|error| self.classify(write, error) == Failure::Refused)
+                && self.accepted.note_refused(write)
+            {
+                self.again.insert(key.clone());
+                return;
+            }
             return match outcome {
                 Ok(_) => self.holds.end(&write.key()),
                 Err(error) => self.holds.begin(&write.key(), self.classify(write, error), now),

@@ -7,6 +7,7 @@ use trieste_control::api::{Object, ServiceImportType};
 use crate::aggregate::Aggregate;
 use crate::config::AgentConfig;
 use crate::conflicts::{self, Conflict, Difference, Exporters};
+use crate::family::Family;
 use crate::ingress::GlobalAddresses;
 use crate::name::ServiceName;
 use crate::row::Row;
@@ -83,6 +84,11 @@ impl Facts {
         facts.aggregate = aggregate;
         facts.verdict = verdict;
         facts
+    }
+
+    /// Returns whether this cluster decides that the service has an address of a family for all clusters.
+    pub(crate) fn gives(&self, family: Family) -> bool {
+        self.decides && self.exported().is_some_and(|exported| exported.clusterset_families()[family])
     }
 
     /// Returns how the service is exported, if it is.

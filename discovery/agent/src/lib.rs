@@ -9,8 +9,8 @@
 //! * Objects, names of labels, annotations and conditions are those of upstream's Lighthouse agent; either may run in any
 //!   cluster of a set.
 //! * A service is the unit: everything that is known of one stands in a row, and a plan looks at nothing else.
-//! * The oldest export also decides whether the service has an address that stands for it in all clusters, and takes it out of
-//!   its cluster's block: one that no import on the broker has, and that is promised to no other.
+//! * The oldest export also decides whether the service has addresses that stand for it in all clusters, one of each family that
+//!   it has, and takes them out of its cluster's blocks: such that no import on the broker has, and are promised to no other.
 //! * The import on the broker has several authors. A cluster writes its own timestamp, its own entry in the status, and the
 //!   ports where its own count; the one that exported first decides type and session affinity. What somebody
 //!   deletes is made again by those whose part it is.
@@ -30,6 +30,7 @@ mod config;
 mod conflicts;
 mod controller;
 mod facts;
+mod family;
 mod handle;
 mod holds;
 mod ingress;

@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,9 +18,10 @@ use trieste_control::sync::Networks;
 use crate::accepted::without_dropped;
 use crate::aggregate::{self, Address, Merged, Part, is_same};
 use crate::clusterset::Lacking;
-use crate::conditions::{self, Progress};
+use crate::conditions::{self, Lack, Progress};
 use crate::config::AgentConfig;
 use crate::facts::Facts;
+use crate::family::{Family, PerFamily};
 use crate::metadata;
 use crate::name::{BROKER, LOCAL, ServiceName};
 use crate::owned;
@@ -47,58 +48,67 @@ pub(crate) struct View<'a> {
     pub(crate) other_import: Option<&'a ServiceName>,
     /// Names that somebody else's slices have on the broker.
     pub(crate) taken: &'a BTreeSet<String>,
-    /// What is wrong with the address for all clusters of the broker's import.
-    pub(crate) ip_problem: Option<String>,
+    /// What is wrong with the address of each family for all clusters of the broker's import.
+    pub(crate) ip_problems: PerFamily<Option<String>>,
     /// The address for all clusters that this cluster is to give it.
-    pub(crate) promise: Option<Ipv4Addr>,
+    pub(crate) promises: PerFamily<Option<IpAddr>>,
     /// Why it has none to give.
-    pub(crate) lacking: Option<&'a Lacking>,
+    pub(crate) lacking: PerFamily<Option<&'a Lacking>>,
     /// Why the broker did not take the last write.
     pub(crate) failure: Option<&'a str>,
     /// Fields of imports that the definitions here and on the broker do not know.
     pub(crate) dropped: [&'a BTreeSet<String>; 2],
+    /// Whether imports here may have two addresses for all clusters.
+    pub(crate) takes_two_ips: bool,
 }
 
 impl View<'_> {
-    /// Returns whether the broker's import has an address for all clusters with which nothing is wrong.
-    fn has_ip(&self) -> bool {
-        let has_one = |import: &Object| !owned::clusterset_ips(import).is_empty();
-        self.ip_problem.is_none() && self.row.aggregate.as_ref().is_some_and(has_one)
+    /// Returns the address of a family for all clusters that the broker's import has, if nothing is wrong with it.
+    fn ip(&self, family: Family) -> Option<IpAddr> {
+        let import = self.row.aggregate.as_ref().filter(|_| self.ip_problems[family].is_none())?;
+        owned::clusterset_ip(import, family)
     }
 }
 
-/// Returns whether this cluster is to give the service an address for all clusters.
-pub(crate) fn needs_address(view: &View<'_>) -> bool {
+/// Returns of which families this cluster is to give the service an address for all clusters.
+pub(crate) fn needs_addresses(view: &View<'_>) -> PerFamily<bool> {
     let asks = |export: &Object| service::asks_for_clusterset_ip(export, view.config);
-    if view.other_aggregate.is_some() || view.has_ip() || !view.row.export.as_ref().is_some_and(asks) {
-        return false;
+    let has_all = Family::ALL.into_iter().all(|family| view.ip(family).is_some());
+    if view.other_aggregate.is_some() || has_all || !view.row.export.as_ref().is_some_and(asks) {
+        return PerFamily::default();
     }
     let facts = Facts::of(view.name, view.config, view.row, view.taken);
-    facts.decides && facts.uses_clusterset_ip
+    PerFamily::new(|family| facts.gives(family) && view.ip(family).is_none())
 }
 
-/// Returns why a service that is exported has no address for all clusters, if this cluster asks for one and no other disagrees.
-fn lacking(view: &View<'_>, facts: &Facts) -> Option<String> {
+/// Returns why a service that is exported has not every address for all clusters that it should, if this cluster asks for them and
+/// no other disagrees.
+fn lacking(view: &View<'_>, facts: &Facts) -> Option<Lack> {
     let exported = facts.exported().filter(|exported| exported.asks_for_clusterset_ip)?;
+    let has = Family::ALL.into_iter().find(|family| view.ip(*family).is_some());
+    let lack = |why: String| Some(Lack { why, has });
     if exported.kind == ServiceImportType::Headless {
-        return Some("it is headless, and its own addresses are used".to_owned());
+        return lack("it is headless, and its own addresses are used".to_owned());
     }
     if facts.decides && !facts.uses_clusterset_ip {
-        return Some("it has no IPv4 address, and clusterset IPs are of IPv4".to_owned());
+        return lack(
+            "it has no IPv4 address, and the set has no clusterset IPs of IPv6, as far as this cluster was told when it joined; \
+             deploy-broker --clusterset-ip-cidr-range gives it a range of them"
+                .to_owned(),
+        );
     }
-    if !facts.uses_clusterset_ip || view.has_ip() {
+    if !facts.uses_clusterset_ip {
         return None;
     }
-    if facts.decides
-        && let Some(lacking) = view.lacking
-    {
-        return Some(lacking.to_string());
+    let given = |family: Family| view.lacking[family].filter(|_| facts.gives(family));
+    if let Some(lacking) = Family::ALL.into_iter().find_map(given) {
+        return lack(lacking.to_string());
     }
-    let oldest = facts.by_age.first().filter(|_| !facts.decides);
-    view.ip_problem
-        .as_ref()
-        .map(|problem| format!("the import {problem}"))
-        .or_else(|| Some(format!("cluster {}, whose export is the oldest, has given none", oldest?)))
+    if let Some(problem) = view.ip_problems.iter().find_map(|(_, problem)| problem.as_ref()) {
+        return lack(format!("the import {problem}"));
+    }
+    let oldest = facts.by_age.first().filter(|_| !facts.decides && has.is_none())?;
+    lack(format!("cluster {oldest}, whose export is the oldest, has given none"))
 }
 
 /// What is planned of a service here.
@@ -132,7 +142,7 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> Local {
         let progress = match taken.as_deref().or(view.failure) {
             Some(reason) => Progress::Failed(reason),
             None if is_published(view, &facts) => match &lacking {
-                Some(why) => Progress::WithoutAddress(why),
+                Some(lack) => Progress::WithoutAddress(lack),
                 None => Progress::Published,
             },
             None => Progress::Awaiting,
@@ -201,9 +211,11 @@ fn copy_of(aggregate: &Object, view: &View<'_>) -> Object {
         meta.annotations.remove(key);
     }
     let mut copy = Object { body: aggregate.body.clone(), ..Object::new(Kind::ServiceImport, meta) };
-    if view.ip_problem.is_some() {
-        owned::without_ips(&mut copy);
-    }
+    let is_used = aggregate.metadata.annotations.get(annotation::USE_CLUSTERSET_IP);
+    // Upstream's agents leave the address in our annotation when they take the other one away.
+    let counts = |family| family == Family::V4 || is_used.is_some_and(|is_used| is_used == "true");
+    let ips = PerFamily::new(|family| view.ip(family).filter(|_| counts(family)));
+    owned::copy_clusterset_ips(&mut copy, ips, view.takes_two_ips);
     without_dropped(&mut copy, view.dropped[LOCAL]);
     copy
 }
@@ -366,12 +378,12 @@ fn aggregate(view: &View<'_>, facts: &Facts, published: &[Object], has_changed: 
         decides: facts.decides,
         conflicts: words.join(","),
         is_excluded: facts.is_excluded,
-        address: match (facts.uses_clusterset_ip, view.promise) {
+        addresses: PerFamily::new(|family| match (facts.gives(family), view.promises[family]) {
             (false, _) => Address::Off,
-            (true, _) if view.has_ip() => Address::Keep,
+            (true, _) if view.ip(family).is_some() => Address::Keep,
             (true, Some(ip)) => Address::Give(ip),
             (true, None) => Address::Lack,
-        },
+        }),
         merged: Merged { ports, families },
     };
     let mut wanted = aggregate::with_part(existing, view.name, view.config, &part);

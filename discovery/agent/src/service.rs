@@ -9,6 +9,7 @@ use trieste_control::api::limits::{MAX_SERVICE_PORTS, MAX_TEXT_LEN};
 use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
 
 use crate::config::AgentConfig;
+use crate::family::{Family, PerFamily};
 use crate::metadata;
 
 /// A service as it is exported.
@@ -42,6 +43,8 @@ pub(crate) struct Exported {
     pub(crate) weight: Option<String>,
     /// Whether one address for the whole set was asked for.
     pub(crate) asks_for_clusterset_ip: bool,
+    /// The families that the set has such addresses of.
+    pub(crate) set_families: PerFamily<bool>,
     /// The Service's labels that go with its slices.
     pub(crate) labels: BTreeMap<String, String>,
     /// When it was exported first, in Unix nanoseconds.
@@ -58,12 +61,17 @@ pub(crate) struct Invalid {
 }
 
 impl Exported {
-    /// Returns whether it asks for one address for the whole set and can have one: those are of IPv4 alone, and stand for virtual
-    /// addresses.
+    /// Returns whether it asks for an address for the whole set and can have one: they stand for virtual addresses, of the
+    /// families that the set has such addresses of.
     pub(crate) fn can_have_clusterset_ip(&self) -> bool {
-        self.asks_for_clusterset_ip
-            && self.kind == ServiceImportType::ClusterSetIp
-            && self.ips.iter().any(IpAddr::is_ipv4)
+        self.clusterset_families().iter().any(|(_, has)| *has)
+    }
+
+    /// Returns the families of which it is to have an address for the whole set: those of its own addresses.
+    pub(crate) fn clusterset_families(&self) -> PerFamily<bool> {
+        let asks = self.asks_for_clusterset_ip && self.kind == ServiceImportType::ClusterSetIp;
+        let has = |family| self.ips.iter().any(|ip| Family::of(*ip) == family);
+        PerFamily::new(|family| asks && self.set_families[family] && has(family))
     }
 }
 
@@ -137,6 +145,7 @@ pub(crate) fn read(
         routing: annotated(ROUTING),
         weight: annotated(WEIGHT),
         asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_annotated || !is_headless),
+        set_families: config.clusterset_families(),
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
         uid: export.metadata.uid.clone().unwrap_or_default(),

@@ -17,6 +17,7 @@ use crate::admit;
 use crate::aggregate;
 use crate::clusterset::ClustersetIps;
 use crate::config::AgentConfig;
+use crate::family::{Family, PerFamily};
 use crate::name::{BROKER, ServiceName};
 use crate::owned;
 use crate::place;
@@ -101,19 +102,18 @@ impl State {
         self.rows.get(name)
     }
 
-    /// Returns what is wrong with the address for all clusters that a service has on the broker.
-    pub(crate) fn ip_problem(&self, name: &ServiceName) -> Option<String> {
-        let import = self.rows.get(name)?.aggregate.as_ref()?;
-        self.clusterset.problem(import, &self.networks)
+    /// Returns what is wrong with the addresses for all clusters that a service has on the broker.
+    pub(crate) fn ip_problems(&self, name: &ServiceName) -> PerFamily<Option<String>> {
+        let import = self.rows.get(name).and_then(|row| row.aggregate.as_ref());
+        PerFamily::new(|family| self.clusterset.problem_of(import?, family, &self.networks))
     }
 
-    /// Gives a service an address for all clusters, if there is one: where the broker has lost it, that which it had. Returns
-    /// whether that is news.
-    pub(crate) fn give_address(&mut self, name: &ServiceName) -> bool {
+    /// Gives a service an address of a family for all clusters, if there is one: where the broker has lost it, that which it had.
+    /// Returns whether that is news.
+    pub(crate) fn give_address(&mut self, name: &ServiceName, family: Family) -> bool {
         let copy = self.rows.get(name).and_then(|row| row.import.as_ref());
-        let former = copy.map(owned::clusterset_ips).unwrap_or_default().into_iter();
-        let former = former.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None }).next();
-        self.clusterset.give(name, former, &self.networks)
+        let former: Option<IpAddr> = copy.and_then(|copy| owned::clusterset_ip(copy, family));
+        self.clusterset.give(name, family, former, &self.networks)
     }
 
     /// Returns every service of which anything is known.

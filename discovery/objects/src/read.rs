@@ -68,11 +68,27 @@ pub fn import(object: &Object) -> Result<Option<(ServiceName, Import)>, Unusable
             ServiceImportType::Headless => ServiceKind::Headless,
         },
         ports: ports.collect(),
-        ips: facts.ips,
+        ips: clusterset_ips(object, facts.ips),
         routing,
         weights: weights.collect(),
     };
     Ok(Some((name, import)))
+}
+
+/// Returns the clusterset IPs of an import whose specification has these: where that has none of IPv6, the one of our annotation,
+/// since upstream's definition lets a specification have one address.
+fn clusterset_ips(object: &Object, mut ips: Vec<IpAddr>) -> Vec<IpAddr> {
+    let annotations = &object.metadata.annotations;
+    // Upstream's agents do not take our annotation away when the service gives up its addresses.
+    let is_used = annotations.get(annotation::USE_CLUSTERSET_IP).is_some_and(|is_used| is_used == "true");
+    let annotated = annotations.get(annotation::CLUSTERSET_IPV6).filter(|_| is_used);
+    if let Some(ip) = annotated.and_then(|text| text.parse().ok())
+        && ips.iter().all(IpAddr::is_ipv4)
+    {
+        ips.truncate(1);
+        ips.push(IpAddr::V6(ip));
+    }
+    ips
 }
 
 /// Reads a slice of an exported service; `None` if it is a record of the broker, whose namespace is not the service's.

@@ -8,12 +8,13 @@ use trieste_control::store::{Store, StoreError, StoreEvent};
 use crate::memory_store::MemoryStore;
 
 /// A store in memory; clones share it. The second part is a field of imports' specs that its definition does not know, the third how
-/// it refuses to list Clusters.
+/// it refuses to list Clusters, the fourth the namespace in which it has no imports with two addresses, as upstream's definition.
 #[derive(Clone, Default)]
 pub(crate) struct ApiStore(
     pub(crate) MemoryStore,
     pub(crate) Option<&'static str>,
     pub(crate) Option<fn() -> StoreError>,
+    pub(crate) Option<&'static str>,
 );
 
 impl ApiStore {
@@ -52,6 +53,19 @@ fn prune(object: &mut Object, field: Option<&str>) {
     }
 }
 
+/// Refuses an import with more addresses than upstream's definition lets it have.
+fn limit(object: &Object, namespace: Option<&str>) -> Result<(), StoreError> {
+    let is_concerned = object.kind == Kind::ServiceImport && namespace == Some(&object.metadata.namespace);
+    let ips = object.body.get("spec").and_then(|spec| spec.get("ips")).and_then(|ips| ips.as_array());
+    match ips.filter(|_| is_concerned).map_or(0, Vec::len) {
+        0 | 1 => Ok(()),
+        count => Err(StoreError::Denied {
+            key: object.key(),
+            reason: format!("spec.ips: Too many: {count}: must have at most 1 items"),
+        }),
+    }
+}
+
 fn apart(object: &Object) -> bool {
     object.kind.has_status_subresource()
 }
@@ -73,6 +87,7 @@ impl Store for ApiStore {
 
     async fn create(&self, mut object: Object) -> Result<Object, StoreError> {
         prune(&mut object, self.1);
+        limit(&object, self.3)?;
         if apart(&object) {
             object.body.remove("status");
         }
@@ -82,6 +97,7 @@ impl Store for ApiStore {
 
     async fn update(&self, mut object: Object) -> Result<Object, StoreError> {
         prune(&mut object, self.1);
+        limit(&object, self.3)?;
         let key = object.key();
         let found = self.find(key.kind, &key.namespace, &key.name);
         if apart(&object) {

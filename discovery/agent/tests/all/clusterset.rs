@@ -10,6 +10,8 @@ use trieste_control::api::{
     Cluster as Registered, ClusterSpec, Kind, Object, Resource as _, annotation, label,
 };
 
+mod families;
+
 use crate::api_store::ApiStore;
 use crate::lab::{BROKER, Cluster, OPERATOR, aggregate, clusters, service, settle};
 use crate::memory_store::Fault;

@@ -233,7 +233,7 @@ async fn of_ports_with_one_number_under_two_names_the_oldest_exports_is_the_one(
 
 #[tokio::test(start_paused = true)]
 async fn a_broker_whose_definition_knows_none_of_it_is_written_to_once_and_nobody_sees_a_conflict() {
-    let broker = ApiStore(Default::default(), Some("internalTrafficPolicy"), None);
+    let broker = ApiStore(Default::default(), Some("internalTrafficPolicy"), None, None);
     let [east, west] = ["east", "west"].map(|id| Cluster::start(id, &broker));
     both(&east, &west);
     change(&west, "internalTrafficPolicy", json!("Local"));

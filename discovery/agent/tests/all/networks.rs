@@ -171,7 +171,7 @@ async fn without_clusters_on_the_broker_services_are_exchanged_all_the_same() {
         source: std::io::Error::new(std::io::ErrorKind::NotFound, "no such kind"),
     };
     for refusal in [None, Some(forbidden as fn() -> StoreError), Some(absent)] {
-        let broker = ApiStore(crate::memory_store::MemoryStore::default(), None, refusal);
+        let broker = ApiStore(crate::memory_store::MemoryStore::default(), None, refusal, None);
         let [east, west] = ["east", "west"].map(|id| Cluster::start(id, &broker));
         east.service("web", "10.96.0.7");
         east.export("web", 1_000);

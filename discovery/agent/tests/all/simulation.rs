@@ -2,6 +2,7 @@
 //! from the exports that are left, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -16,11 +17,18 @@ use crate::memory_store::Fault;
 const IDS: [&str; 3] = ["east", "north", "west"];
 const SERVICES: [&str; 3] = ["api", "db", "web"];
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Families {
+    Four,
+    Six,
+    Both,
+}
+
 /// Something that happens to a cluster.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// A service gets this address; `None` if it is headless.
-    Service(usize, Option<u8>),
+    /// A service gets this address of these families; `None` if it is headless.
+    Service(usize, Option<(u8, Families)>),
     RemoveService(usize),
     Export(usize, u8),
     Unexport(usize),
@@ -37,6 +45,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     let service = 0..SERVICES.len();
+    let families = prop_oneof![Just(Families::Four), Just(Families::Six), Just(Families::Both)];
     let fault = prop_oneof![
         Just(Fault::Fails),
         Just(Fault::LosesReplies),
@@ -44,7 +53,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Fault::None)
     ];
     prop_oneof![
-        3 => (service.clone(), proptest::option::weighted(0.8, 1..250_u8)).prop_map(|(name, ip)| Event::Service(name, ip)),
+        3 => (service.clone(), proptest::option::weighted(0.8, (1..250_u8, families))).prop_map(|(name, ip)| Event::Service(name, ip)),
         1 => service.clone().prop_map(Event::RemoveService),
         4 => (service.clone(), 1..9_u8).prop_map(|(name, since)| Event::Export(name, since)),
         2 => service.clone().prop_map(Event::Unexport),
@@ -66,8 +75,21 @@ fn happen(cluster: &mut Cluster, event: Event) {
     };
     match event {
         Event::Service(name, ip) => {
-            cluster
-                .service(SERVICES[name], &ip.map_or_else(|| "None".to_owned(), |ip| format!("10.96.0.{ip}")));
+            let ips = ip.map_or_else(
+                || vec!["None".to_owned()],
+                |(ip, families)| {
+                    let (four, six) = (format!("10.96.0.{ip}"), format!("fd96::{ip}"));
+                    match families {
+                        Families::Four => vec![four],
+                        Families::Six => vec![six],
+                        Families::Both => vec![six, four],
+                    }
+                },
+            );
+            cluster.service(SERVICES[name], &ips[0]);
+            cluster.edit(Kind::Service, "shop", SERVICES[name], |service| {
+                service.body["spec"]["clusterIPs"] = json!(ips);
+            });
         }
         Event::RemoveService(name) => gone(&cluster.store, Kind::Service, "shop", SERVICES[name]),
         Event::Export(name, since) => cluster.export(SERVICES[name], i64::from(since) * 100),
@@ -116,34 +138,42 @@ fn exported(cluster: &Cluster, name: &str) -> Option<(i64, bool)> {
     Some((since, service.body["spec"]["clusterIP"] == "None"))
 }
 
-/// Returns the addresses for all clusters on the broker, no two of which are the same.
-fn ips(broker: &ApiStore) -> BTreeMap<String, String> {
+/// Returns the addresses of a family for all clusters on the broker, no two of which are the same.
+fn ips(broker: &ApiStore, is_ipv4: bool) -> BTreeMap<String, IpAddr> {
     let imports = broker.all(Kind::ServiceImport, BROKER);
     let ips = imports.iter().filter_map(|import| {
-        let ip = import.body.get("spec")?.get("ips")?.get(0)?.as_str()?.to_owned();
+        let listed = import.body.get("spec")?.get("ips").and_then(|ips| ips.get(0)?.as_str());
+        let annotated = import.metadata.annotations.get(annotation::CLUSTERSET_IPV6).map(String::as_str);
+        let ip: IpAddr = if is_ipv4 { listed } else { annotated }?.parse().unwrap();
+        assert_eq!(ip.is_ipv4(), is_ipv4);
         Some((import.metadata.name.clone(), ip))
     });
-    let ips: BTreeMap<String, String> = ips.collect();
-    let distinct: BTreeSet<&String> = ips.values().collect();
+    let ips: BTreeMap<String, IpAddr> = ips.collect();
+    let distinct: BTreeSet<&IpAddr> = ips.values().collect();
     assert_eq!(distinct.len(), ips.len(), "{ips:?}");
     ips
 }
 
-/// Checks that a service has an address for all clusters if its oldest exporter asks for one, and has one to give.
-fn check_ip(broker: &ApiStore, name: &str, oldest: Option<&Cluster>) {
-    let ips = ips(broker);
+/// Checks that a service has addresses for all clusters of its families if its oldest exporter asks for them, and has some to give.
+fn check_ips(broker: &ApiStore, name: &str, oldest: Option<&Cluster>) {
     let export = oldest.and_then(|cluster| cluster.store.find(Kind::ServiceExport, "shop", name));
     let Some((cluster, export)) = oldest.zip(export) else { return };
     let said = export.metadata.annotations.get(annotation::USE_CLUSTERSET_IP).cloned();
     let is_virtual = exported(cluster, name).is_some_and(|(_, is_headless)| !is_headless);
     let asks = is_virtual && said.map_or(cluster.config.gives_clusterset_ips, |said| said == "true");
-    let block = cluster.config.clusterset_ip_cidrs[0];
-    let used = ips.values().filter(|ip| block.contains(&ip.parse::<std::net::Ipv4Addr>().unwrap())).count();
-    let ip = ips.get(&format!("{name}-shop"));
-    assert_eq!(ip.is_some(), asks && (ip.is_some() || used < 2), "{name}: {ips:?}");
     let annotations = aggregate(broker, name).unwrap().metadata.annotations;
     assert_eq!(annotations[annotation::USE_CLUSTERSET_IP], asks.to_string());
-    assert_eq!(annotations.contains_key(annotation::CLUSTERSET_IP_ALLOCATED_BY), ip.is_some());
+    let own = cluster.store.find(Kind::Service, "shop", name).unwrap().body["spec"]["clusterIPs"].to_string();
+    for (block, is_ipv4) in cluster.config.clusterset_ip_cidrs.iter().zip([true, false]) {
+        let ips = ips(broker, is_ipv4);
+        let used = ips.values().filter(|ip| block.contains(*ip)).count();
+        let ip = ips.get(&format!("{name}-shop"));
+        let asks = asks && own.contains(if is_ipv4 { '.' } else { ':' });
+        assert_eq!(ip.is_some(), asks && (ip.is_some() || used < 2), "{name}: {ips:?}");
+        if is_ipv4 {
+            assert_eq!(annotations.contains_key(annotation::CLUSTERSET_IP_ALLOCATED_BY), ip.is_some());
+        }
+    }
 }
 
 /// Checks that every store says what follows from what is exported.
@@ -169,7 +199,7 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
         if let Some(import) = &import {
             let expected = if kind == Some(true) { "Headless" } else { "ClusterSetIP" };
             assert_eq!(import.body["spec"]["type"], expected, "{name}");
-            check_ip(broker, name, parts.first().map(|(_, cluster)| *cluster));
+            check_ips(broker, name, parts.first().map(|(_, cluster)| *cluster));
         }
         for cluster in all {
             let has_namespace = cluster.store.find(Kind::Namespace, "", "shop").is_some();
@@ -181,10 +211,12 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
                 cluster.config.cluster_id
             );
             if let (Some(copy), Some(import)) = (&copy, &import) {
-                assert_eq!(
-                    (copy.body.get("spec"), clusters(copy)),
-                    (import.body.get("spec"), clusters(import))
-                );
+                let mut expected = import.body["spec"].clone();
+                if let Some(six) = import.metadata.annotations.get(annotation::CLUSTERSET_IPV6) {
+                    let four = expected.get("ips").and_then(|ips| ips.get(0)).cloned();
+                    expected["ips"] = four.into_iter().chain([json!(six)]).collect();
+                }
+                assert_eq!((copy.body["spec"].clone(), clusters(copy)), (expected, clusters(import)));
             }
             for id in IDS {
                 let of_service = |slices: Vec<trieste_control::api::Object>| {
@@ -219,12 +251,13 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
 }
 
 async fn run(events: Vec<(usize, Event, u16)>) {
-    let broker = ApiStore::default();
+    let broker = ApiStore(Default::default(), None, None, Some(BROKER));
     let start = |(number, id): (usize, &&str)| {
         let mut cluster = Cluster::new(id, &broker);
         // One gives addresses to all services, and each has two of them for three services.
         cluster.config.gives_clusterset_ips = number == 0;
-        cluster.config.clusterset_ip_cidrs = vec![format!("243.0.{number}.0/30").parse().unwrap()];
+        let blocks = [format!("243.0.{number}.0/30"), format!("fd00:243::{number}:0/126")];
+        cluster.config.clusterset_ip_cidrs = blocks.map(|block| block.parse().unwrap()).to_vec();
         cluster.run();
         cluster
     };
@@ -232,7 +265,8 @@ async fn run(events: Vec<(usize, Event, u16)>) {
     for (cluster, event, wait) in events {
         happen(&mut all[cluster], event);
         sleep(Duration::from_millis(u64::from(wait))).await;
-        ips(&broker);
+        ips(&broker, true);
+        ips(&broker, false);
     }
     let stores: Vec<ApiStore> =
         all.iter().map(|cluster| cluster.store.clone()).chain([broker.clone()]).collect();

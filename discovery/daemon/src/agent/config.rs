@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser};
-use ipnet::{IpNet, Ipv4Net};
 use trieste_control::api::check_namespace;
 use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::store::Location;
@@ -67,7 +66,7 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_GLOBALNET_ENABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub globalnet: bool,
 
-    /// The blocks that this cluster gives clusterset IPs of, separated by commas; those of IPv6 are not used.
+    /// The blocks that this cluster gives clusterset IPs of, of both families, separated by commas.
     #[arg(long, env = "SUBMARINER_CLUSTERSET_IP_CIDR", default_value = "", value_name = "CIDRS")]
     pub clusterset_ip_cidrs: Cidrs,
 
@@ -142,8 +141,8 @@ impl Options {
                 broker_namespace: self.broker_namespace.clone(),
                 has_globalnet: self.globalnet,
                 gives_clusterset_ips: self.clusterset_ips,
-                clusterset_ip_cidrs: ipv4(&self.clusterset_ip_cidrs),
-                clusterset_ip_ranges: ipv4(&self.clusterset_ip_range),
+                clusterset_ip_cidrs: self.clusterset_ip_cidrs.0.clone(),
+                clusterset_ip_ranges: self.clusterset_ip_range.0.clone(),
                 withdraws: self.uninstall,
                 ..AgentConfig::new(cluster)
             },
@@ -185,11 +184,6 @@ impl Options {
     }
 }
 
-/// Returns the networks of IPv4.
-fn ipv4(cidrs: &Cidrs) -> Vec<Ipv4Net> {
-    cidrs.0.iter().filter_map(|net| if let IpNet::V4(net) = net { Some(net.trunc()) } else { None }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_clusterset_ips_are_lists_of_which_ipv4_counts() {
+    fn blocks_of_clusterset_ips_are_lists_of_both_families() {
         let config = |arguments: &[&str]| {
             options(&[&["--cluster-id=east", "--broker=dir:/x"], arguments].concat()).config().unwrap().agent
         };
@@ -235,7 +229,7 @@ mod tests {
             "--clusterset-ip-range=243.0.0.0/8",
         ]);
         let texts: Vec<String> = some.clusterset_ip_cidrs.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["243.0.0.0/20", "243.0.16.0/20"]);
+        assert_eq!(texts, ["243.0.0.0/20", "fd00::/64", "243.0.16.0/20"]);
         assert!(some.gives_clusterset_ips);
         assert_eq!(some.clusterset_ip_ranges, ["243.0.0.0/8".parse().unwrap()]);
         let words = [NAME, "--cluster-id=east", "--clusterset-ip-cidrs=243.0.0.0"];

@@ -1,6 +1,6 @@
 //! What Lighthouse's end-to-end suite asks of names, from a ServiceExport in one cluster to the answer of another's DNS server:
-//! three clusters, each with an agent and with what its server makes of its objects; names are asked for in west. Clusterset IPs,
-//! which somebody has to allocate, are in `dns/tests/all/lighthouse.rs`.
+//! three clusters, each with an agent and with what its server makes of its objects; names are asked for in west. More of clusterset
+//! IPs is in `dns/tests/all/lighthouse.rs`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use trieste_control::api::{Kind, Object};
 use trieste_discovery::dns::follow::{Progress, follow};
-use trieste_dns::{Label, Records, Writer};
+use trieste_dns::{Label, Records, ServiceName, Writer};
 
 use crate::api_store::ApiStore;
 use crate::fixture::ask;
@@ -182,6 +182,22 @@ async fn two_remote_clusters_have_turns_and_one_that_is_not_connected_has_none()
     connected(&set.west, &[("east", "error"), ("south", "connected")]);
     set.becomes("web", &["10.98.0.7"]).await;
     set.becomes("east.web", &["10.96.0.7"]).await;
+}
+
+#[tokio::test]
+async fn a_service_of_both_families_is_answered_by_a_clusterset_ip_of_each() {
+    let mut set = Set::new();
+    set.east.config.clusterset_ip_cidrs =
+        ["243.0.0.0/29", "fd00:243::/125"].map(|block| block.parse().unwrap()).to_vec();
+    set.east.config.gives_clusterset_ips = true;
+    set.east.run();
+    let both = json!({"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd96::7"], "ports": []});
+    set.east.put(service("web", &both));
+    set.east.export("web", 1_000);
+    set.becomes("web", &["243.0.0.1"]).await;
+    let name = ServiceName::parse("shop", "web").unwrap();
+    let ips = set.records.survey(&name).unwrap().ips;
+    assert_eq!(ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["243.0.0.1", "fd00:243::1"]);
 }
 
 #[tokio::test]

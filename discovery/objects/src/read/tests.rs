@@ -47,6 +47,33 @@ fn an_import_of_the_set_is_read() {
 }
 
 #[test]
+fn the_clusterset_ip_of_ipv6_is_read_where_either_version_of_the_definition_has_it() {
+    let ips = |spec: &[&str], annotated: Option<&str>, is_used: &str| {
+        let mut object = import_object(&json!({"type": "ClusterSetIP", "ips": spec, "ports": []}));
+        let annotations = &mut object.metadata.annotations;
+        annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), is_used.to_owned());
+        annotations.extend(annotated.map(|ip| (annotation::CLUSTERSET_IPV6.to_owned(), ip.to_owned())));
+        let (_, read) = import(&object).unwrap().unwrap();
+        read.ips.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (four, six) = ("243.0.0.1", "fd00:243::1");
+    assert_eq!(ips(&[four, six], Some(six), "true"), [four, six]);
+    assert_eq!(ips(&[four, six], None, "true"), [four, six]);
+    assert_eq!(ips(&[four], Some(six), "true"), [four, six]);
+    assert_eq!(ips(&[], Some(six), "true"), [six]);
+    assert_eq!(ips(&[six], Some("fd00:243::2"), "true"), [six], "the specification counts more");
+    assert_eq!(ips(&[four], None, "true"), [four]);
+    assert_eq!(
+        ips(&[], Some(six), "false"),
+        [""; 0],
+        "given up by an agent that does not know the annotation"
+    );
+    for nonsense in ["243.0.0.2", "nowhere", ""] {
+        assert_eq!(ips(&[four], Some(nonsense), "true"), [four], "{nonsense}");
+    }
+}
+
+#[test]
 fn parts_of_clusters_and_records_of_the_broker_are_no_imports() {
     let mut part = import_object(&json!({"type": "Headless"}));
     part.metadata.labels.insert(label::SERVICE_NAME.to_owned(), "web".to_owned());
