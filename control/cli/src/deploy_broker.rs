@@ -1,11 +1,13 @@
 //! `trieste deploy-broker`: makes a cluster the broker of a set, and writes `broker-info.subm`.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::bail;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo, Written};
 use trieste_deploy::deploy_broker::{self, DeployBroker};
@@ -73,9 +75,53 @@ struct RangeArgs {
     /// Exported services get an address of the set
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = clap::ArgAction::Set)]
     enable_clusterset_ip: bool,
-    /// Where addresses of the set are taken from
-    #[arg(long, value_name = "CIDR", default_value = "243.0.0.0/8")]
-    clusterset_ip_cidr_range: Ipv4Net,
+    /// Where addresses of the set are taken from: a range of IPv4, and one of IPv6 if there are to be any
+    #[arg(long, value_name = "CIDRS", default_value_t = ClustersetRanges::default())]
+    clusterset_ip_cidr_range: ClustersetRanges,
+}
+
+/// The ranges of clusterset IPs. One of IPv4 there has to be: upstream's members take theirs from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ClustersetRanges {
+    ipv4: Ipv4Net,
+    ipv6: Option<Ipv6Net>,
+}
+
+impl Default for ClustersetRanges {
+    fn default() -> Self {
+        let ClusterSetIp { cidr_range, ipv6_range, .. } = ClusterSetIp::default();
+        Self { ipv4: cidr_range, ipv6: ipv6_range }
+    }
+}
+
+impl FromStr for ClustersetRanges {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (mut ipv4, mut ipv6) = (None, None);
+        for word in text.split(',').map(str::trim) {
+            let is_second = match word.parse() {
+                Ok(IpNet::V4(range)) => ipv4.replace(range).is_some(),
+                Ok(IpNet::V6(range)) => ipv6.replace(range).is_some(),
+                Err(_) => return Err(format!("`{word}` is no CIDR such as 243.0.0.0/8")),
+            };
+            if is_second {
+                return Err(format!(
+                    "{word} is the second range of its family: one of IPv4 and one of IPv6 can be"
+                ));
+            }
+        }
+        let ipv4 =
+            ipv4.ok_or("there is no range of IPv4: say one, such as 243.0.0.0/8, beside that of IPv6")?;
+        Ok(Self { ipv4, ipv6 })
+    }
+}
+
+impl fmt::Display for ClustersetRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.ipv4)?;
+        self.ipv6.map_or(Ok(()), |ipv6| write!(f, ",{ipv6}"))
+    }
 }
 
 /// Runs the command.
@@ -182,7 +228,8 @@ impl DeployBrokerArgs {
             },
             clusterset_ip: ClusterSetIp {
                 enabled: ranges.enable_clusterset_ip,
-                cidr_range: ranges.clusterset_ip_cidr_range,
+                cidr_range: ranges.clusterset_ip_cidr_range.ipv4,
+                ipv6_range: ranges.clusterset_ip_cidr_range.ipv6,
                 ..ClusterSetIp::default()
             },
             custom_domains: self.custom_domains.clone(),
@@ -209,6 +256,24 @@ fn is_loopback(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_of_clusterset_ips_are_one_of_each_family_and_one_of_ipv4_there_has_to_be() {
+        let read = |text: &str| text.parse::<ClustersetRanges>().map(|ranges| ranges.to_string());
+        for text in ["243.0.0.0/8", "243.0.0.0/8,fd00:243::/48"] {
+            assert_eq!(read(text).unwrap(), text);
+        }
+        assert_eq!(read("fd00:243::/48, 243.0.0.0/16").unwrap(), "243.0.0.0/16,fd00:243::/48");
+        assert_eq!(ClustersetRanges::default().to_string(), "243.0.0.0/8,fdf1:5f29:2642::/48");
+        for (text, why) in [
+            ("fd00:243::/48", "no range of IPv4"),
+            ("243.0.0.0/8,244.0.0.0/8", "244.0.0.0/8 is the second"),
+            ("243.0.0.0/8,", "`` is no CIDR"),
+            ("243.0.0.0", "no CIDR"),
+        ] {
+            assert!(read(text).unwrap_err().contains(why), "{text}");
+        }
+    }
 
     #[test]
     fn an_address_of_this_machine_alone_is_recognised() {

@@ -107,10 +107,10 @@ struct NameArgs {
     /// Give services one address for the whole set whose exports say nothing of it [default: as the broker]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_clusterset_ip: Option<bool>,
-    /// The block that this cluster gives such addresses of, part of the broker's range [default: that of an earlier join, else
-    /// the first that is free]
-    #[arg(long, value_name = "CIDR")]
-    clusterset_ip_cidr: Option<Ipv4Net>,
+    /// The blocks that this cluster gives such addresses of, one of IPv4, one of IPv6 or both, parts of the broker's ranges
+    /// [default: those of an earlier join, else the first that are free]
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    clusterset_ip_cidr: Vec<IpNet>,
     /// Domains beside clusterset.local [default: the broker's]
     #[arg(long, value_name = "DOMAINS", value_delimiter = ',')]
     custom_domains: Vec<String>,
@@ -279,7 +279,10 @@ fn take<T: Clone>(field: &mut T, said: Option<&T>) {
 impl GlobalArgs {
     /// Upstream's 0 says nothing.
     fn wish(&self) -> Wish {
-        Wish { cidr: self.globalnet_cidr, size: self.globalnet_cluster_size.filter(|size| *size != 0) }
+        Wish {
+            cidr: self.globalnet_cidr.map(IpNet::V4),
+            size: self.globalnet_cluster_size.filter(|size| *size != 0),
+        }
     }
 }
 
@@ -325,7 +328,7 @@ impl JoinArgs {
             share: self.global.wish(),
             clusterset_ips: ClustersetIps {
                 is_default: self.names.enable_clusterset_ip,
-                cidr: self.names.clusterset_ip_cidr,
+                cidrs: self.names.clusterset_ip_cidr.clone(),
             },
             label_gateway: self.cable.label_gateway,
             ignore_requirements: self.ignore_requirements,

@@ -15,7 +15,8 @@ use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    CLUSTERSET_IP_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER, broker_admin_token,
+    CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER,
+    broker_admin_token,
 };
 use crate::objects::{self, BrokerOptions, Component, Manifest, Secret};
 use crate::preflight::{self, Finding, conclude};
@@ -244,7 +245,8 @@ fn changed_keys(found: &Value, wanted: &Value) -> Vec<String> {
 }
 
 fn is_allocation(manifest: &Manifest) -> bool {
-    manifest.kind() == "ConfigMap" && [GLOBALNET_INFO, CLUSTERSET_IP_INFO].contains(&manifest.name())
+    manifest.kind() == "ConfigMap"
+        && [GLOBALNET_INFO, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO].contains(&manifest.name())
 }
 
 fn applicable(manifests: &[Manifest]) -> Vec<Manifest> {

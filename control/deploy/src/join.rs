@@ -38,7 +38,7 @@ use crate::objects::{self, BrokerAccess, Manifest, MemberOptions, OvnLayout};
 use crate::preflight::{self, GatewayNodes, conclude};
 use crate::server::Server;
 use crate::service_discovery;
-use crate::shares::{self, CLUSTERSET_IPS, Foreign, GLOBALNET, Share, Wish};
+use crate::shares::{self, Foreign, GLOBALNET, Share, Wish};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -99,8 +99,8 @@ pub struct Plan {
     /// The global addresses that are wanted, and what they must not overlap; `None` without globalnet. Which ones they
     /// become is settled when they are written down.
     share: Option<(Wish, Foreign)>,
-    /// Likewise of the block of clusterset IPs.
-    clusterset_ips: Option<(Wish, Foreign)>,
+    /// Likewise of the blocks of clusterset IPs.
+    clusterset_ips: Vec<clusterset::Block>,
     patience: Duration,
 }
 
@@ -134,7 +134,7 @@ pub async fn prepare(
     member.former_cable_driver = preflight::former_driver(driver, before, former, &there.drivers);
     let foreign = foreign(&member, &there);
     let of_share = choose_share(options, &mut member, &there, &foreign);
-    let known = (there.clusterset_ips.as_ref(), &there.others);
+    let known = (there.clusterset_ips.each_ref().map(Option::as_ref), &there.others);
     let (clusterset_ips, of_clusterset_ips) = clusterset::choose(&options.clusterset_ips, &mut member, known);
     let plan_broker = account(&member, &here.uid, there.has_our_role);
     let plan_local = objects::member(&member);
@@ -178,7 +178,7 @@ fn choose_share(
     let allocations = there.globalnet.as_ref().filter(|_| options.globalnet)?;
     Some(match shares::choose(allocations, &member.cluster_id, options.share, foreign) {
         Ok(share) => {
-            member.global_cidrs = vec![share.cidr.into()];
+            member.global_cidrs = vec![share.cidr];
             share.finding(options.share)
         }
         Err(bad) => bad,
@@ -211,9 +211,9 @@ pub async fn carry_out(
         let share = shares::take(broker, &member, &GLOBALNET, (*wish, foreign)).await?;
         settle(&mut member.global_cidrs, &share, steps);
     }
-    if let Some((wish, foreign)) = &plan.clusterset_ips {
-        let share = shares::take(broker, &member, &CLUSTERSET_IPS, (*wish, foreign)).await?;
-        settle(&mut member.clusterset_ip_cidrs, &share, steps);
+    for (block, index) in plan.clusterset_ips.iter().zip(0..) {
+        let share = shares::take(broker, &member, block.kind, (block.wish, &block.foreign)).await?;
+        settle(&mut member.clusterset_ip_cidrs[index..=index], &share, steps);
     }
     steps.end(Outcome::Success);
 
@@ -252,13 +252,12 @@ pub async fn carry_out(
 }
 
 /// Takes the share over that was written down, which is another one than was planned if somebody was faster.
-fn settle(cidrs: &mut Vec<IpNet>, share: &Share, steps: &mut dyn Steps) {
-    let taken = vec![share.cidr.into()];
-    if *cidrs != taken {
+fn settle(cidrs: &mut [IpNet], share: &Share, steps: &mut dyn Steps) {
+    for chosen in cidrs.iter_mut().filter(|chosen| **chosen != share.cidr) {
         let (what, cidr) = (share.called(), share.cidr);
         let text = format!("Another cluster has just been given these: the {what} is {cidr}");
         steps.remark(Outcome::Warning, &text);
-        *cidrs = taken;
+        *chosen = cidr;
     }
 }
 

@@ -12,16 +12,19 @@
 mod allocations;
 mod kind;
 
-use ipnet::{IpNet, Ipv4Net};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::{ClusterSpec, overlap};
 
 pub use allocations::Allocations;
-pub use kind::{CLUSTERSET_IPS, GLOBALNET, Kind};
+use allocations::{is_of, range_of};
+pub use kind::{CLUSTERSET_IPS, CLUSTERSET_IPV6, GLOBALNET, Kind};
 
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::{MemberOptions, usable_range};
+use crate::objects::{MemberOptions, addresses, usable_range};
 use crate::preflight::Finding;
 use crate::server::Server;
 
@@ -32,7 +35,7 @@ const ATTEMPTS: usize = 16;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wish {
     /// These addresses and no others.
-    pub cidr: Option<Ipv4Net>,
+    pub cidr: Option<IpNet>,
     /// So many, rounded up to a power of two; what the broker gives if nothing is said.
     pub size: Option<u32>,
 }
@@ -41,7 +44,7 @@ pub struct Wish {
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// The addresses.
-    pub cidr: Ipv4Net,
+    pub cidr: IpNet,
     /// Where they come from.
     pub origin: Origin,
     kind: &'static Kind,
@@ -57,7 +60,7 @@ pub enum Origin {
     /// It was said.
     Said,
     /// It was said, and is another one than before.
-    Changed(Ipv4Net),
+    Changed(IpNet),
 }
 
 /// Networks that a share must not overlap, and whose they are.
@@ -78,14 +81,14 @@ impl Foreign {
     }
 
     /// The network that a share would overlap, and whose it is.
-    fn clash(&self, cidr: Ipv4Net) -> Option<(IpNet, &str)> {
-        let theirs = |nets: &[IpNet]| overlap(&[IpNet::V4(cidr)], nets).map(|(_, theirs)| theirs);
+    fn clash(&self, cidr: IpNet) -> Option<(IpNet, &str)> {
+        let theirs = |nets: &[IpNet]| overlap(&[cidr], nets).map(|(_, theirs)| theirs);
         self.0.iter().find_map(|(owner, nets)| Some((theirs(nets)?, owner.as_str())))
     }
 
-    fn ipv4(&self) -> impl Iterator<Item = Ipv4Net> {
-        let nets = self.0.iter().flat_map(|(_, nets)| nets);
-        nets.filter_map(|net| if let IpNet::V4(net) = net { Some(*net) } else { None })
+    /// Returns the networks of the family of a kind.
+    fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = IpNet> {
+        self.0.iter().flat_map(|(_, nets)| nets).copied().filter(|net| is_of(kind, net))
     }
 }
 
@@ -98,8 +101,13 @@ pub(crate) async fn read(
     namespace: &str,
     kind: &'static Kind,
 ) -> Result<Option<Allocations>, DeployError> {
-    let config = broker.find(&place(namespace, kind)).await?;
+    let config = match broker.find(&place(namespace, kind)).await {
+        // A broker deployed by a former release does not let anybody look for what it does not have.
+        Err(DeployError::Api { code: Some(403), .. }) if kind.is_ipv6 => None,
+        config => config?,
+    };
     let config = config.filter(|map| kind.is_for_all || is_enabled(kind, Some(map)));
+    let config = config.filter(|map| !kind.is_ipv6 || !range_of(map, kind).is_empty());
     config.map(|map| Allocations::read(&map, kind)).transpose().map_err(|reason| {
         let name = kind.config_map;
         DeployError::refused(
@@ -144,11 +152,15 @@ pub fn choose(allocations: &Allocations, id: &str, wish: Wish, foreign: &Foreign
 fn said(
     allocations: &Allocations,
     id: &str,
-    cidr: Ipv4Net,
-    before: Option<Ipv4Net>,
+    cidr: IpNet,
+    before: Option<IpNet>,
     foreign: &Foreign,
 ) -> Result<Share, Finding> {
     let (cidr, kind) = (cidr.trunc(), allocations.kind());
+    if !is_of(kind, &cidr) {
+        let text = format!("the {} {cidr} is of the wrong family", kind.cidr);
+        return Err(Finding::bad(text, format!("say a part of {}", allocations.range())));
+    }
     if let Err(error) = usable_range(kind.flag, cidr) {
         return Err(Finding::bad(error.to_string(), "say another one, such as a part of the broker's range"));
     }
@@ -185,7 +197,7 @@ fn allocate(
 ) -> Result<Share, Finding> {
     let kind = allocations.kind();
     let size = allocations.rounded(size).map_err(|error| Finding::bad(error.to_string(), kind.choose))?;
-    let taken: Vec<Ipv4Net> = allocations.taken(id).map(|(net, _)| net).chain(foreign.ipv4()).collect();
+    let taken: Vec<IpNet> = allocations.taken(id).map(|(net, _)| net).chain(foreign.of_kind(kind)).collect();
     let cidr = first_free(allocations.range(), size, &taken).ok_or_else(|| {
         Finding::bad(
             format!("the broker's range of {} {} has no {size} left", kind.addresses, allocations.range()),
@@ -196,22 +208,39 @@ fn allocate(
 }
 
 /// The first aligned block of so many addresses, a power of two, that overlaps nothing.
-fn first_free(range: Ipv4Net, size: u32, taken: &[Ipv4Net]) -> Option<Ipv4Net> {
-    let (size, end) = (u64::from(size), u64::from(u32::from(range.broadcast())) + 1);
-    let prefix = u8::try_from(32 - size.trailing_zeros()).ok()?;
-    let mut start = u64::from(u32::from(range.network()));
-    while start + size <= end {
-        let block = Ipv4Net::new(u32::try_from(start).ok()?.into(), prefix).ok()?;
-        match taken.iter().filter(|net| overlaps(**net, block)).map(Ipv4Net::broadcast).max() {
+fn first_free(range: IpNet, size: u32, taken: &[IpNet]) -> Option<IpNet> {
+    let (step, last) = (u128::from(size), number(range.broadcast()));
+    let prefix = range.max_prefix_len() - u8::try_from(size.trailing_zeros()).ok()?;
+    let mut start = number(range.network());
+    while start.checked_add(step - 1).is_some_and(|end| end <= last) {
+        let block = IpNet::new(address(start, range)?, prefix).ok()?;
+        let in_the_way = taken.iter().filter(|net| overlaps(**net, block));
+        match in_the_way.map(|net| number(net.broadcast())).max() {
             None => return Some(block),
             // What is in the way ends in this block or after it: the next one that is aligned.
-            Some(last) => start = (u64::from(u32::from(last)) + 1).next_multiple_of(size),
+            Some(last) => start = last.checked_add(1)?.checked_next_multiple_of(step)?,
         }
     }
     None
 }
 
-fn overlaps(a: Ipv4Net, b: Ipv4Net) -> bool {
+/// Returns the number of an address.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// Returns the address with a number, of the family of a network.
+fn address(number: u128, of: IpNet) -> Option<IpAddr> {
+    Some(match of {
+        IpNet::V4(_) => IpAddr::V4(u32::try_from(number).ok()?.into()),
+        IpNet::V6(_) => IpAddr::V6(number.into()),
+    })
+}
+
+fn overlaps(a: IpNet, b: IpNet) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
@@ -233,7 +262,7 @@ impl Share {
                 Finding::suspect(text, "")
             }
             Origin::Kept => {
-                let is_other = |size: u32| u64::from(size).next_power_of_two() != count(cidr);
+                let is_other = |size: u32| u128::from(size).next_power_of_two() != addresses(cidr);
                 match wish.size.filter(|size| is_other(*size)) {
                     Some(size) => Finding::suspect(
                         format!("the cluster has the {what} {cidr} already, which has not {size} addresses"),
@@ -244,10 +273,6 @@ impl Share {
             }
         }
     }
-}
-
-fn count(cidr: Ipv4Net) -> u64 {
-    1 << (32 - cidr.prefix_len())
 }
 
 /// Writes down a member's share, chosen anew if another cluster has been faster, and returns it.

@@ -15,7 +15,7 @@ use crate::objects::names::{
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
 use crate::server::Server;
-use crate::shares::{self, Allocations, CLUSTERSET_IPS, GLOBALNET};
+use crate::shares::{self, Allocations, CLUSTERSET_IPS, CLUSTERSET_IPV6, GLOBALNET};
 
 /// Most gateway nodes whose pods are looked at.
 const MOST_NODES: usize = 16;
@@ -44,8 +44,8 @@ pub(super) struct There {
     pub(super) drivers: Vec<Offer>,
     /// Who has which global addresses; `None` without globalnet.
     pub(super) globalnet: Option<Allocations>,
-    /// Who gives which clusterset IPs; `None` if the broker has none.
-    pub(super) clusterset_ips: Option<Allocations>,
+    /// Who gives which clusterset IPs, IPv4 and IPv6; `None` where the broker has none.
+    pub(super) clusterset_ips: [Option<Allocations>; 2],
     /// Whether members can get our Role: upstream's broker has only its own, and does not let anybody look.
     pub(super) has_our_role: bool,
     /// Whether our Role lets agents export services: one that an older version has made does not.
@@ -61,8 +61,11 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let account = broker.find(&account).await?;
     let globalnet = shares::read(broker, namespace, &GLOBALNET).await?;
     let clusterset_ips = match member.has_service_discovery() {
-        true => shares::read(broker, namespace, &CLUSTERSET_IPS).await?,
-        false => None,
+        true => [
+            shares::read(broker, namespace, &CLUSTERSET_IPS).await?,
+            shares::read(broker, namespace, &CLUSTERSET_IPV6).await?,
+        ],
+        false => [None, None],
     };
     let role = ObjectRef::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
     let specs: Vec<ClusterSpec> = clusters

@@ -1,14 +1,15 @@
 //! A broker, and what it keeps for each member.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde_json::{Value, json};
 
 use super::names::{
-    BROKER_ADMIN, BROKER_NAMESPACE, CLUSTERSET_IP_INFO, GLOBALNET_INFO, MEMBER_ROLE, broker_admin_token,
-    cluster_account, cluster_binding, cluster_token,
+    BROKER_ADMIN, BROKER_NAMESPACE, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO, MEMBER_ROLE,
+    broker_admin_token, cluster_account, cluster_binding, cluster_token,
 };
 use super::{Manifest, RangeError};
 use super::{crds, custom, namespaces, policy, ranges, rbac};
@@ -57,6 +58,10 @@ pub struct ClusterSetIp {
     pub cidr_range: Ipv4Net,
     /// How many a member gives out, rounded up to a power of two.
     pub cluster_size: u32,
+    /// Where those of IPv6 are taken from; `None` if there are none.
+    pub ipv6_range: Option<Ipv6Net>,
+    /// How many of IPv6 a member gives out, rounded up to a power of two.
+    pub ipv6_cluster_size: u32,
 }
 
 /// Every object of a broker, in the order in which they are applied.
@@ -65,14 +70,15 @@ pub struct ClusterSetIp {
 /// A range or size that cannot be given out.
 pub fn broker(options: &BrokerOptions) -> Result<Vec<Manifest>, RangeError> {
     let namespace = options.namespace.as_str();
-    let (globalnet, clusterset) = (globalnet_info(options)?, clusterset_ip_info(options)?);
+    let allocations =
+        [globalnet_info(options)?, clusterset_ip_info(options)?, clusterset_ipv6_info(options)?];
     let mut manifests = vec![namespaces::broker(namespace)];
     manifests.extend(crds::definitions());
     manifests.extend(rbac::broker(namespace));
     manifests.push(token(namespace, &broker_admin_token(), BROKER_ADMIN));
     // Before any member can write.
     manifests.extend(policy::admission_policy(namespace));
-    manifests.extend([globalnet, clusterset]);
+    manifests.extend(allocations);
     manifests.push(custom::broker_resource(options));
     Ok(manifests)
 }
@@ -103,7 +109,8 @@ fn token(namespace: &str, name: &str, account: &str) -> Manifest {
 fn globalnet_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
     let Globalnet { enabled, cidr_range, cluster_size } = options.globalnet;
     // Upstream checks the range only where it is used.
-    let size = if enabled { ranges::share("globalnet", cidr_range, cluster_size)? } else { cluster_size };
+    let size =
+        if enabled { ranges::share("globalnet", cidr_range.into(), cluster_size)? } else { cluster_size };
     let data = json!({
         "globalnetEnabled": enabled.to_string(),
         // A JSON text, quotes included, as upstream reads it.
@@ -116,16 +123,31 @@ fn globalnet_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
 }
 
 fn clusterset_ip_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
-    let ClusterSetIp { enabled, cidr_range, cluster_size } = options.clusterset_ip;
-    let size = ranges::share("clusterset IP", cidr_range, cluster_size)?;
+    let ClusterSetIp { cidr_range, cluster_size, .. } = options.clusterset_ip;
+    let size = ranges::share("clusterset IP", cidr_range.into(), cluster_size)?;
+    Ok(clusterset_info(options, CLUSTERSET_IP_INFO, &cidr_range.to_string(), size))
+}
+
+/// Ours: likewise of IPv6, in the same form. Without a range that is empty, and nothing is given out.
+fn clusterset_ipv6_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
+    let ClusterSetIp { ipv6_range, ipv6_cluster_size, .. } = options.clusterset_ip;
+    let size = match ipv6_range {
+        Some(range) => ranges::share("clusterset IP", range.into(), ipv6_cluster_size)?,
+        None => ipv6_cluster_size,
+    };
+    let range = ipv6_range.map(|range| range.to_string()).unwrap_or_default();
+    Ok(clusterset_info(options, CLUSTERSET_IPV6_INFO, &range, size))
+}
+
+fn clusterset_info(options: &BrokerOptions, name: &str, range: &str, size: u32) -> Manifest {
     let data = json!({
-        "clustersetIPEnabled": enabled.to_string(),
-        "clustersetIPCidrRange": Value::from(cidr_range.to_string()).to_string(),
+        "clustersetIPEnabled": options.clusterset_ip.enabled.to_string(),
+        "clustersetIPCidrRange": Value::from(range).to_string(),
         "clustersetIPClusterSize": size.to_string(),
         "clusterinfo": "[]",
     });
-    let info = Manifest::make("v1", "ConfigMap", &options.namespace, CLUSTERSET_IP_INFO);
-    Ok(info.labelled("component", "submariner-clustersetip").with("data", data))
+    let info = Manifest::make("v1", "ConfigMap", &options.namespace, name);
+    info.labelled("component", "submariner-clustersetip").with("data", data)
 }
 
 impl Default for BrokerOptions {
@@ -148,10 +170,24 @@ impl Default for Globalnet {
     }
 }
 
+impl ClusterSetIp {
+    /// Ours: where those of IPv6 are taken from unless something else is said, a unique local network (RFC 4193). Its 40 bits behind
+    /// `fd` are the first of the SHA-256 of `trieste clusterset IPs`: the same in all sets, as upstream's of IPv4 is, since no packet
+    /// with such an address leaves a node.
+    pub const IPV6_RANGE: Ipv6Net =
+        Ipv6Net::new_assert(Ipv6Addr::new(0xfdf1, 0x5f29, 0x2642, 0, 0, 0, 0, 0), 48);
+}
+
 impl Default for ClusterSetIp {
-    /// Upstream's: off (api §10.2), 4096 for each member.
+    /// Upstream's: off (api §10.2), 4096 for each member. Ours of IPv6: 65536 for each.
     fn default() -> Self {
-        Self { enabled: false, cidr_range: net([243, 0, 0, 0]), cluster_size: 4096 }
+        Self {
+            enabled: false,
+            cidr_range: net([243, 0, 0, 0]),
+            cluster_size: 4096,
+            ipv6_range: Some(Self::IPV6_RANGE),
+            ipv6_cluster_size: 65_536,
+        }
     }
 }
 
@@ -211,6 +247,20 @@ mod tests {
             json!({"clustersetIPEnabled": "false", "clustersetIPCidrRange": "\"243.0.0.0/8\"",
                 "clustersetIPClusterSize": "4096", "clusterinfo": "[]"})
         );
+    }
+
+    #[test]
+    fn ranges_of_ipv6_have_a_config_map_of_their_own_in_the_same_form() {
+        let mut options = BrokerOptions::default();
+        assert_eq!(
+            info(&options, CLUSTERSET_IPV6_INFO),
+            json!({"clustersetIPEnabled": "false", "clustersetIPCidrRange": "\"fdf1:5f29:2642::/48\"",
+                "clustersetIPClusterSize": "65536", "clusterinfo": "[]"})
+        );
+        options.clusterset_ip.ipv6_range = None;
+        assert_eq!(info(&options, CLUSTERSET_IPV6_INFO)["clustersetIPCidrRange"], "\"\"");
+        options.clusterset_ip.ipv6_range = Some("fd00:243::/112".parse().unwrap());
+        assert!(broker(&options).unwrap_err().to_string().contains("a second cluster would get none"));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::names::{BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS};
 use super::options::joined;
 use super::pod::{
-    Volume, add_pull_secrets, field, node_selector, path, pod_labels, proxy_variables, unprivileged, variable,
+    Volume, add_pull_secrets, clusterset_ip_ranges, field, node_selector, path, pod_labels, proxy_variables,
+    unprivileged, variable,
 };
 use super::{Manifest, MemberOptions, MemoryLimit};
 
@@ -50,9 +51,7 @@ fn agent(options: &MemberOptions) -> Manifest {
             variable("SUBMARINER_CLUSTERSET_IP_ENABLED", options.clusterset_ips_by_default.to_string()),
         ]);
     }
-    variables.extend(
-        options.clusterset_ip_range.map(|range| variable("TRIESTE_CLUSTERSET_IP_RANGE", range.to_string())),
-    );
+    variables.extend(clusterset_ip_ranges("TRIESTE_CLUSTERSET_IP_RANGE", options));
     variables.extend(proxy_variables(options));
     let container = json!({
         "command": [path("trieste-discovery"), "agent"],
@@ -86,9 +85,7 @@ fn dns(options: &MemberOptions) -> Manifest {
         variable("TRIESTE_DNS_DRAIN", DNS_DRAIN.to_string()),
     ];
     // Addresses of all clusters have names here.
-    variables.extend(
-        options.clusterset_ip_range.map(|range| variable("SUBMARINER_CLUSTERSET_IP_CIDR", range.to_string())),
-    );
+    variables.extend(clusterset_ip_ranges("SUBMARINER_CLUSTERSET_IP_CIDR", options));
     let port = |name: &str, protocol: &str, port: u16| json!({"name": name, "protocol": protocol, "containerPort": port});
     let container = json!({
         "command": [path("trieste-discovery"), "dns"],
@@ -260,22 +257,26 @@ mod tests {
         };
         let none = [DISCOVERY_AGENT, DISCOVERY_DNS].map(|name| variables(&options, name));
         assert_eq!(none.concat(), Vec::<String>::new());
-        options.clusterset_ip_cidrs = vec!["243.0.16.0/20".parse().unwrap()];
-        options.clusterset_ip_range = Some("243.0.0.0/8".parse().unwrap());
+        let networks = |texts: [&str; 2]| texts.map(|text| text.parse().unwrap()).to_vec();
+        options.clusterset_ip_cidrs = networks(["243.0.16.0/20", "fd00:243::1:0/112"]);
+        options.clusterset_ip_ranges = networks(["243.0.0.0/8", "fd00:243::/48"]);
         options.clusterset_ips_by_default = true;
         assert_eq!(
             variables(&options, DISCOVERY_AGENT),
             [
-                "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20",
+                "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20,fd00:243::1:0/112",
                 "SUBMARINER_CLUSTERSET_IP_ENABLED=true",
-                "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8"
+                "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8,fd00:243::/48"
             ]
         );
-        assert_eq!(variables(&options, DISCOVERY_DNS), ["SUBMARINER_CLUSTERSET_IP_CIDR=243.0.0.0/8"]);
+        assert_eq!(
+            variables(&options, DISCOVERY_DNS),
+            ["SUBMARINER_CLUSTERSET_IP_CIDR=243.0.0.0/8,fd00:243::/48"]
+        );
         let settings = find(&options, "Submariner", "submariner");
         assert_eq!(
             (&settings["spec"]["clustersetIPCIDR"], &settings["spec"]["clustersetIPEnabled"]),
-            (&json!("243.0.16.0/20"), &json!(true))
+            (&json!("243.0.16.0/20,fd00:243::1:0/112"), &json!(true))
         );
     }
 

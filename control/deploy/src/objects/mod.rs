@@ -45,5 +45,5 @@ pub use options::{
 };
 pub use policy::admission_policy;
 pub use ranges::RangeError;
-pub(crate) use ranges::{share as share_of_range, usable as usable_range};
+pub(crate) use ranges::{addresses, share as share_of_range, usable as usable_range};
 pub use secret::Secret;

@@ -47,6 +47,8 @@ pub const BROKER_ADMIN: &str = "submariner-k8s-broker-admin";
 pub const GLOBALNET_INFO: &str = "submariner-globalnet-info";
 /// The ConfigMap that says which member has which addresses for services of the set.
 pub const CLUSTERSET_IP_INFO: &str = "submariner-clustersetip-info";
+/// Ours: likewise of IPv6. Upstream's tool would not understand such networks in its own.
+pub const CLUSTERSET_IPV6_INFO: &str = "trieste-clusterset-ipv6-info";
 
 /// The label of nodes that run gateways; its value is `true`.
 pub const GATEWAY_LABEL: &str = "submariner.io/gateway";

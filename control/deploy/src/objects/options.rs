@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::requirements::is_ovn_kubernetes;
 
@@ -40,8 +40,8 @@ pub struct MemberOptions {
     pub allow_remote_cidrs: Vec<IpNet>,
     /// The addresses that this cluster gives services for the whole set; empty without them.
     pub clusterset_ip_cidrs: Vec<IpNet>,
-    /// Where all clusters' are, if that is known.
-    pub clusterset_ip_range: Option<Ipv4Net>,
+    /// Where all clusters' are, one range of each family, as far as that is known.
+    pub clusterset_ip_ranges: Vec<IpNet>,
     /// Whether services have such an address whose exports say nothing of it.
     pub clusterset_ips_by_default: bool,
     /// The network plugin, in upstream's words; empty means `generic`.
@@ -193,7 +193,7 @@ impl MemberOptions {
             global_cidrs: Vec::new(),
             allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),
-            clusterset_ip_range: None,
+            clusterset_ip_ranges: Vec::new(),
             clusterset_ips_by_default: false,
             network_plugin: String::new(),
             ovn: OvnLayout::default(),

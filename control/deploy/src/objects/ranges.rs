@@ -1,6 +1,8 @@
-//! The ranges that members get their global addresses from.
+//! The ranges that members get their global addresses and clusterset IPs from.
 
-use ipnet::Ipv4Net;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
 
 /// A range, or a share of it, that cannot be given out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +14,7 @@ pub enum RangeError {
         /// Which range.
         what: &'static str,
         /// The range.
-        range: Ipv4Net,
+        range: IpNet,
         /// Why.
         reason: &'static str,
     },
@@ -31,15 +33,15 @@ pub enum RangeError {
         /// Which range.
         what: &'static str,
         /// The range.
-        range: Ipv4Net,
+        range: IpNet,
         /// The share that was asked for.
         size: u32,
         /// What it became, as part of a sentence; empty if it is a power of two.
         rounded: String,
         /// Addresses in the range.
-        available: u64,
+        available: u128,
         /// The largest share that fits.
-        most: u64,
+        most: u128,
     },
 }
 
@@ -47,18 +49,18 @@ pub enum RangeError {
 ///
 /// # Errors
 /// That the range is not for hosts, or that two shares do not fit.
-pub(crate) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32, RangeError> {
+pub(crate) fn share(what: &'static str, range: IpNet, size: u32) -> Result<u32, RangeError> {
     usable(what, range)?;
     if size == 0 {
         return Err(RangeError::Zero { what });
     }
-    let available = 1_u64 << (32 - range.prefix_len());
-    let share = u64::from(size).next_power_of_two();
+    let available = addresses(range);
+    let share = u128::from(size).next_power_of_two();
     let too_large = || RangeError::TooLarge {
         what,
         range,
         size,
-        rounded: if share == u64::from(size) { String::new() } else { format!(" (rounded up to {share})") },
+        rounded: if share == u128::from(size) { String::new() } else { format!(" (rounded up to {share})") },
         available,
         most: available / 2,
     };
@@ -72,24 +74,49 @@ pub(crate) fn share(what: &'static str, range: Ipv4Net, size: u32) -> Result<u32
 ///
 /// # Errors
 /// That it is not.
-pub(crate) fn usable(what: &'static str, range: Ipv4Net) -> Result<(), RangeError> {
+pub(crate) fn usable(what: &'static str, range: IpNet) -> Result<(), RangeError> {
     match unusable(range) {
         Some(reason) => Err(RangeError::NotUsable { what, range, reason }),
         None => Ok(()),
     }
 }
 
+/// Returns how many addresses a network has, as far as that can be counted.
+pub(crate) fn addresses(network: IpNet) -> u128 {
+    1_u128.checked_shl(u32::from(network.max_prefix_len() - network.prefix_len())).unwrap_or(u128::MAX)
+}
+
 /// Why a range cannot be used, if it cannot.
-fn unusable(range: Ipv4Net) -> Option<&'static str> {
-    let (first, last) = (range.network(), range.broadcast());
-    let touches = |is_such: fn(&std::net::Ipv4Addr) -> bool| is_such(&first) || is_such(&last);
+fn unusable(range: IpNet) -> Option<&'static str> {
+    let ends = [range.network(), range.broadcast()];
+    let touches = |is_such: fn(&IpAddr) -> bool| ends.iter().any(is_such);
+    let is_ipv4 = matches!(range, IpNet::V4(_));
+    let reason = |of_ipv4, of_ipv6| Some(if is_ipv4 { of_ipv4 } else { of_ipv6 });
     match () {
-        () if touches(std::net::Ipv4Addr::is_unspecified) => Some("contains 0.0.0.0, which is no address"),
-        () if touches(std::net::Ipv4Addr::is_loopback) => Some("is of the loopback network 127.0.0.0/8"),
-        () if touches(std::net::Ipv4Addr::is_link_local) => Some("is link-local (169.254.0.0/16)"),
-        () if touches(std::net::Ipv4Addr::is_multicast) => Some("is for multicast (224.0.0.0/4)"),
+        () if touches(IpAddr::is_unspecified) => {
+            reason("contains 0.0.0.0, which is no address", "contains ::, which is no address")
+        }
+        () if touches(IpAddr::is_loopback) => {
+            reason("is of the loopback network 127.0.0.0/8", "is the loopback address ::1")
+        }
+        () if touches(is_link_local) => reason("is link-local (169.254.0.0/16)", "is link-local (fe80::/10)"),
+        () if touches(IpAddr::is_multicast) => {
+            reason("is for multicast (224.0.0.0/4)", "is for multicast (ff00::/8)")
+        }
+        () if touches(is_mapped) => Some("is of IPv4-mapped addresses (::ffff:0:0/96)"),
         () => None,
     }
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn is_mapped(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if Ipv6Addr::to_ipv4_mapped(address).is_some())
 }
 
 #[cfg(test)]
@@ -129,5 +156,23 @@ mod tests {
         {
             assert!(share_of(range, 16).unwrap_err().contains("cannot be given out"), "{range}");
         }
+        for (range, reason) in [
+            ("::/0", "no address"),
+            ("::1/128", "loopback"),
+            ("::ffff:0:0/100", "IPv4-mapped"),
+            ("fe80::/64", "link-local"),
+            ("ff05::/16", "multicast"),
+            ("f000::/4", "multicast"),
+        ] {
+            let error = share_of(range, 16).unwrap_err();
+            assert!(error.contains("cannot be given out") && error.contains(reason), "{range}: {error}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_ipv6_are_shared_by_the_same_rule() {
+        assert_eq!(share_of("fd00:243::/48", 65_536), Ok(65_536));
+        assert_eq!(share_of("fd00:243::/112", 32_768), Ok(32_768));
+        assert!(share_of("fd00:243::/112", 32_769).unwrap_err().contains("choose at most 32768"));
     }
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use trieste_control::members::paths_namespace;
 
 use super::names::{
-    BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, DISCOVERY_AGENT, GATEWAY, GLOBALNET, GLOBALNET_INFO,
-    MEMBER_ROLE, PLUGIN_ROUTES, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
+    BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, DISCOVERY_AGENT, GATEWAY,
+    GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE, PLUGIN_ROUTES, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
 use super::{Manifest, MemberOptions};
 
@@ -356,9 +356,9 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
     Right {
         group: "",
         resources: &["configmaps"],
-        names: &[GLOBALNET_INFO, CLUSTERSET_IP_INFO],
+        names: &[GLOBALNET_INFO, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO],
         verbs: &["get", "update"],
-        reason: "join takes a share of global addresses, if there are any",
+        reason: "join takes a share of global addresses and of clusterset IPs, if there are any",
     },
     Right {
         group: GROUP,
@@ -394,7 +394,7 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
             manifests.push(binding(scope, GLOBALNET, GLOBALNET, (namespace, GATEWAY)));
         }
     }
-    if options.clusterset_ip_range.is_some() {
+    if !options.clusterset_ip_ranges.is_empty() {
         for (scope, rights) in [(namespace, CLUSTERSET_HERE), ("", CLUSTERSET_EVERYWHERE)] {
             manifests.push(role(scope, CLUSTERSET_IP, rights));
             manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::names::ROUTE_AGENT;
 use super::pod::{
-    Daemon, NETWORK, Volume, common_variables, field, init_container, node_selector, path, variable,
+    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector, path,
+    variable,
 };
 use super::{Manifest, MemberOptions};
 
@@ -28,8 +29,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         Some(broker) => variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()),
         None => variable("TRIESTE_BROKER_NAMES", options.broker.host()),
     });
-    let range = options.clusterset_ip_range;
-    variables.extend(range.map(|range| variable("TRIESTE_CLUSTERSET_IP_RANGE", range.to_string())));
+    variables.extend(clusterset_ip_ranges("TRIESTE_CLUSTERSET_IP_RANGE", options));
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
     }

@@ -1,6 +1,6 @@
 //! The broker's ConfigMap, read and changed. What is not understood in it stays as it is.
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::Kind;
@@ -14,11 +14,11 @@ const MOST: usize = 4096;
 pub struct Allocations {
     kind: &'static Kind,
     object: Value,
-    range: Ipv4Net,
+    range: IpNet,
     size: u32,
     /// The entries as they are; those of other tools may have more fields.
     entries: Vec<Value>,
-    shares: Vec<(String, Vec<Ipv4Net>)>,
+    shares: Vec<(String, Vec<IpNet>)>,
 }
 
 impl Allocations {
@@ -28,12 +28,13 @@ impl Allocations {
     /// What of it makes no sense.
     pub fn read(object: &Value, kind: &'static Kind) -> Result<Self, String> {
         let text = |field: &str| object["data"][field].as_str().unwrap_or_default();
-        let range = text(kind.range);
-        // A JSON text, quotes included.
-        let range = serde_json::from_str::<String>(range).unwrap_or_else(|_| range.to_owned());
+        let range = range_of(object, kind);
+        let (is_such, family) = (|net: &IpNet| is_of(kind, net), if kind.is_ipv6 { "IPv6" } else { "IPv4" });
         let range = range
-            .parse::<Ipv4Net>()
-            .map_err(|_| format!("{} `{}` is no CIDR of IPv4", kind.range, shown(&range)))?;
+            .parse::<IpNet>()
+            .ok()
+            .filter(is_such)
+            .ok_or_else(|| format!("{} `{}` is no CIDR of {family}", kind.range, shown(&range)))?;
         let size = text(kind.size);
         let size =
             size.parse().map_err(|_| format!("{} `{}` is no number of addresses", kind.size, shown(size)))?;
@@ -46,7 +47,7 @@ impl Allocations {
         if entries.len() > MOST {
             return Err(format!("clusterinfo has {} entries; {MOST} are the most", entries.len()));
         }
-        let shares = entries.iter().map(share).collect::<Result<_, _>>()?;
+        let shares = entries.iter().map(|entry| share(entry, kind)).collect::<Result<_, _>>()?;
         Ok(Self { kind, object: object.clone(), range: range.trunc(), size, entries, shares })
     }
 
@@ -61,7 +62,7 @@ impl Allocations {
     }
 
     /// Where shares are taken from.
-    pub fn range(&self) -> Ipv4Net {
+    pub fn range(&self) -> IpNet {
         self.range
     }
 
@@ -74,18 +75,18 @@ impl Allocations {
     }
 
     /// What a member has: the first network of its entry, as upstream reads it.
-    pub fn share_of(&self, id: &str) -> Option<Ipv4Net> {
+    pub fn share_of(&self, id: &str) -> Option<IpNet> {
         self.shares.iter().find(|(member, _)| member == id)?.1.first().copied()
     }
 
     /// What the other members have.
-    pub fn taken<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (Ipv4Net, &'a str)> {
+    pub fn taken<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (IpNet, &'a str)> {
         let others = self.shares.iter().filter(move |(member, _)| member != id);
         others.flat_map(|(member, nets)| nets.iter().map(|net| (*net, member.as_str())))
     }
 
     /// The ConfigMap with this share as a member's only one.
-    pub fn with(&self, id: &str, cidr: Ipv4Net) -> Value {
+    pub fn with(&self, id: &str, cidr: IpNet) -> Value {
         let mut entries = self.entries.clone();
         let nets = json!([cidr.to_string()]);
         match entries.iter_mut().find(|entry| entry["cluster_id"] == id) {
@@ -98,17 +99,29 @@ impl Allocations {
     }
 }
 
+/// Returns the range as the ConfigMap has it: a JSON text, quotes included.
+pub(super) fn range_of(object: &Value, kind: &Kind) -> String {
+    let text = object["data"][kind.range].as_str().unwrap_or_default();
+    serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned())
+}
+
+/// Returns whether a network is of the family of a kind.
+pub(super) fn is_of(kind: &Kind, network: &IpNet) -> bool {
+    matches!(network, IpNet::V6(_)) == kind.is_ipv6
+}
+
 /// What another tool has written, short and on one line.
 fn shown(text: &str) -> String {
     text.escape_debug().take(80).collect()
 }
 
 /// Returns an entry's member and networks, which have one name in both ConfigMaps. An entry that cannot be read is an error: its addresses would be given out again.
-fn share(entry: &Value) -> Result<(String, Vec<Ipv4Net>), String> {
+fn share(entry: &Value, kind: &Kind) -> Result<(String, Vec<IpNet>), String> {
     let wrong = || format!("its entry `{}` is no member with networks", shown(&entry.to_string()));
     let id = entry["cluster_id"].as_str().ok_or_else(wrong)?;
     let list = &entry["global_cidr"];
     let list = if list.is_null() { &[] } else { list.as_array().map(Vec::as_slice).ok_or_else(wrong)? };
-    let nets = list.iter().map(|net| net.as_str()?.parse::<Ipv4Net>().ok().map(|net| net.trunc()));
+    let read = |net: &Value| net.as_str()?.parse::<IpNet>().ok().filter(|net| is_of(kind, net));
+    let nets = list.iter().map(|net| read(net).map(|net| net.trunc()));
     Ok((id.to_owned(), nets.collect::<Option<_>>().ok_or_else(wrong)?))
 }

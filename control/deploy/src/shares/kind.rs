@@ -1,11 +1,13 @@
 //! Of which addresses a book is: what its ConfigMap is called, and what people are told of it.
 
-use crate::objects::names::{CLUSTERSET_IP_INFO, GLOBALNET_INFO};
+use crate::objects::names::{CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO};
 
 /// See the module.
 #[derive(Debug)]
 pub struct Kind {
     pub(super) config_map: &'static str,
+    /// Whether they are of IPv6.
+    pub(crate) is_ipv6: bool,
     /// Keys of the ConfigMap.
     pub(super) enabled: &'static str,
     pub(super) range: &'static str,
@@ -13,10 +15,10 @@ pub struct Kind {
     /// What refusals of a range begin with.
     pub(super) what: &'static str,
     /// Words for the addresses, and for a share of them.
-    pub(super) addresses: &'static str,
+    pub(crate) addresses: &'static str,
     pub(super) cidr: &'static str,
     /// The flag by which a share is said.
-    pub(super) flag: &'static str,
+    pub(crate) flag: &'static str,
     /// What to do about a size that cannot be, and about a range that is used up.
     pub(super) choose: &'static str,
     pub(super) ask_for_fewer: &'static str,
@@ -35,6 +37,7 @@ pub struct Kind {
 /// Global addresses, by which clusters with the same networks know each other.
 pub static GLOBALNET: Kind = Kind {
     config_map: GLOBALNET_INFO,
+    is_ipv6: false,
     enabled: "globalnetEnabled",
     range: "globalnetCidrRange",
     size: "globalnetClusterSize",
@@ -56,6 +59,7 @@ pub static GLOBALNET: Kind = Kind {
 /// Addresses that stand for a service in all clusters.
 pub static CLUSTERSET_IPS: Kind = Kind {
     config_map: CLUSTERSET_IP_INFO,
+    is_ipv6: false,
     enabled: "clustersetIPEnabled",
     range: "clustersetIPCidrRange",
     size: "clustersetIPClusterSize",
@@ -70,6 +74,27 @@ pub static CLUSTERSET_IPS: Kind = Kind {
     longest_prefix: 30,
     why_too_small: "its first and its last address are given to no service",
     what_a_change_does: "services keep their clusterset IPs, and others get theirs from the new one",
+    is_within_range: true,
+    is_for_all: true,
+};
+
+/// Ours: likewise of IPv6.
+pub static CLUSTERSET_IPV6: Kind = Kind {
+    config_map: CLUSTERSET_IPV6_INFO,
+    is_ipv6: true,
+    enabled: CLUSTERSET_IPS.enabled,
+    range: CLUSTERSET_IPS.range,
+    size: CLUSTERSET_IPS.size,
+    what: CLUSTERSET_IPS.what,
+    addresses: "IPv6 clusterset IPs",
+    cidr: "IPv6 clusterset IP CIDR",
+    flag: CLUSTERSET_IPS.flag,
+    choose: CLUSTERSET_IPS.choose,
+    ask_for_fewer: CLUSTERSET_IPS.ask_for_fewer,
+    gone: "the broker has lost its table of IPv6 clusterset IPs while this cluster was joining",
+    longest_prefix: 126,
+    why_too_small: CLUSTERSET_IPS.why_too_small,
+    what_a_change_does: CLUSTERSET_IPS.what_a_change_does,
     is_within_range: true,
     is_for_all: true,
 };

@@ -137,6 +137,56 @@ fn a_book_that_cannot_be_read_gives_nothing_out() {
     assert!(Allocations::read(&empty, &GLOBALNET).is_ok(), "Go writes an empty list like this");
 }
 
+fn map6(range: &str, entries: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": CLUSTERSET_IPV6.config_map, "namespace": "meet", "resourceVersion": "7"},
+        "data": {"clustersetIPEnabled": "false", "clustersetIPCidrRange": json!(range).to_string(),
+            "clustersetIPClusterSize": "65536", "clusterinfo": entries.to_string()}})
+}
+
+#[test]
+fn shares_of_ipv6_are_the_first_aligned_blocks_that_are_free() {
+    let allocations = |range: &str, entries: &[(&str, &str)]| {
+        let entries = entries.iter().map(|(id, net)| json!({"cluster_id": id, "global_cidr": [net]}));
+        Allocations::read(&map6(range, &entries.collect()), &CLUSTERSET_IPV6).unwrap()
+    };
+    let chosen = |allocations: &Allocations, wish| {
+        let foreign =
+            Foreign::of("b", &["fd00:243::2:0/111".parse().unwrap(), "10.0.0.0/8".parse().unwrap()], &[]);
+        let share = choose(allocations, "b", wish, &foreign);
+        share.map(|share| share.cidr.to_string()).map_err(|finding| finding.text)
+    };
+    let none = Wish::default();
+    assert_eq!(chosen(&allocations("fd00:243::/48", &[]), none).unwrap(), "fd00:243::/112");
+    let two = allocations("fd00:243::/48", &[("a", "fd00:243::/112"), ("c", "fd00:243::1:0/112")]);
+    assert_eq!(chosen(&two, none).unwrap(), "fd00:243::4:0/112", "what is this cluster's own is passed over");
+    let last = "ffff:ffff:ffff:ffff:ffff:ffff:fffe:0/111";
+    assert!(Allocations::read(&map6(last, &json!([])), &CLUSTERSET_IPV6).is_ok());
+    // A range that is used up, at the very end of all addresses.
+    let end = allocations(last, &[("a", "ffff:ffff:ffff:ffff:ffff:ffff:fffe:0/111")]);
+    assert_eq!(first_free(end.range(), 65_536, &[end.range()]), None);
+    assert!(chosen(&two, cidr("243.0.0.0/20")).unwrap_err().contains("wrong family"));
+    for bad in ["243.0.0.0/8", "nowhere"] {
+        assert!(Allocations::read(&map6(bad, &json!([])), &CLUSTERSET_IPV6).is_err(), "{bad}");
+    }
+    let mixed = json!([{"cluster_id": "a", "global_cidr": ["243.0.0.0/20"]}]);
+    assert!(Allocations::read(&map6("fd00:243::/48", &mixed), &CLUSTERSET_IPV6).is_err());
+}
+
+#[tokio::test]
+async fn a_broker_without_a_range_of_ipv6_has_no_shares_of_it() {
+    let fake = Fake::default();
+    let server = fake.server();
+    assert!(read(&server, "meet", &CLUSTERSET_IPV6).await.unwrap().is_none());
+    fake.put(map6("", &json!([])));
+    assert!(read(&server, "meet", &CLUSTERSET_IPV6).await.unwrap().is_none());
+    fake.put(map6("fd00:243::/48", &json!([])));
+    let share = take(&server, &member("b"), &CLUSTERSET_IPV6, (Wish::default(), &Foreign::default())).await;
+    assert_eq!(share.unwrap().cidr.to_string(), "fd00:243::/112");
+    let again = read(&server, "meet", &CLUSTERSET_IPV6).await.unwrap().unwrap();
+    assert_eq!(again.share_of("b").unwrap().to_string(), "fd00:243::/112");
+}
+
 #[tokio::test]
 async fn a_share_is_written_down_beside_the_others_once() {
     let fake = Fake::default();

@@ -75,16 +75,19 @@ fn clusters_with_the_same_addresses_join_a_broker_that_gives_out_global_ones() {
     });
     assert_eq!(shares(&east.client), west_has("242.7.0.0/20"));
     assert_eq!(programs(&west.client), ["242.7.0.0/20"; 2]);
-    // Each has a block of clusterset IPs too, also where services have none by themselves.
+    // Each has a block of clusterset IPs of each family too, also where services have none by themselves.
     let blocks = json!([{"cluster_id": "east", "global_cidr": ["243.0.0.0/20"]},
         {"cluster_id": "west", "global_cidr": ["243.0.16.0/20"]}]);
     assert_eq!(given(&east.client, "submariner-clustersetip-info"), blocks);
+    let blocks = json!([{"cluster_id": "east", "global_cidr": ["fdf1:5f29:2642::/112"]},
+        {"cluster_id": "west", "global_cidr": ["fdf1:5f29:2642::1:0/112"]}]);
+    assert_eq!(given(&east.client, "trieste-clusterset-ipv6-info"), blocks);
     assert_eq!(
         agent(&west.client),
         [
-            "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20",
+            "SUBMARINER_CLUSTERSET_IP_CIDR=243.0.16.0/20,fdf1:5f29:2642::1:0/112",
             "SUBMARINER_CLUSTERSET_IP_ENABLED=false",
-            "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8"
+            "TRIESTE_CLUSTERSET_IP_RANGE=243.0.0.0/8,fdf1:5f29:2642::/48"
         ]
     );
 }

@@ -95,7 +95,7 @@ fn route_agents_read_imports_and_gateways_where_there_are_clusterset_ips_and_are
         (named.map(Manifest::to_yaml).collect(), all.iter().any(is_told))
     };
     assert_eq!(of(&options), (Vec::new(), false));
-    options.clusterset_ip_range = Some("243.0.0.0/8".parse().unwrap());
+    options.clusterset_ip_ranges = vec!["243.0.0.0/8".parse().unwrap()];
     let (named, is_told) = of(&options);
     assert!(named.len() == 4 && is_told);
     let bindings: Vec<&String> = named.iter().filter(|manifest| manifest.contains("subjects")).collect();

@@ -5,7 +5,9 @@ mod rights;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-use trieste_deploy::objects::names::{BROKER_NAMESPACE, CLUSTERSET_IP_INFO, GATEWAY_LABEL};
+use trieste_deploy::objects::names::{
+    BROKER_NAMESPACE, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GATEWAY_LABEL,
+};
 use trieste_tests::clusters::{Cluster, ClusterSet, Footprint, MEMBER, Node, Pod, RELOADED, RESPONDER_PORT};
 use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
@@ -234,8 +236,9 @@ fn left_of_west(before: &Footprint, broker: &Cluster) -> Option<String> {
         let mut changes = before.changes(&Footprint::of(broker)?);
         // What it had copied of west its gateway keeps for a minute, as of any cluster that goes.
         changes.retain(|change| change.contains("west") && change.contains(BROKER_NAMESPACE));
-        // A cluster that leaves keeps its block for when it comes back (docs/operations/install.md).
-        changes.retain(|change| !change.contains(CLUSTERSET_IP_INFO));
+        // A cluster that leaves keeps its blocks for when it comes back (docs/operations/install.md).
+        let blocks = [CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO];
+        changes.retain(|change| !blocks.iter().any(|name| change.contains(name)));
         anyhow::ensure!(changes.is_empty(), "{}", changes.join("\n"));
         Ok(())
     };
