@@ -29,24 +29,34 @@ use crate::state::Node;
 use table::{ClustersetRules, DesiredClusterset};
 pub use virtual_ips::{Clusterset, VirtualIps};
 
-/// Returns the table that a node is to have, and what is in its way.
+/// Returns the table that a node is to have, and what is in its way. A range that overlaps a network of the own cluster is left alone,
+/// and the other family's led all the same.
 pub(crate) fn desired(node: &Node, known: &Clusterset) -> (DesiredClusterset, Vec<Condition>) {
-    if node.clusterset_range.is_empty() {
-        return (DesiredClusterset::Absent, Vec::new());
-    }
+    let (mut usable, mut conditions) = (Vec::new(), Vec::new());
     for range in &node.clusterset_range {
         let overlaps = |network: &&IpNet| network.contains(range) || range.contains(*network);
-        let own = node.pod_networks.iter().chain(&node.service_networks).find(overlaps);
-        if let Some(network) = own {
-            let condition = Condition::ClustersetRange { range: *range, network: *network };
-            return (DesiredClusterset::Absent, vec![condition]);
+        match node.pod_networks.iter().chain(&node.service_networks).find(overlaps) {
+            Some(network) => {
+                conditions.push(Condition::ClustersetRange { range: *range, network: *network });
+            }
+            None => usable.push(*range),
         }
     }
-    let range = IpNet::aggregate(&node.clusterset_range).into_iter().collect();
+    if usable.is_empty() {
+        return (DesiredClusterset::Absent, conditions);
+    }
+    let range = IpNet::aggregate(&usable).into_iter().collect();
     let desired = match &known.ips {
+        // Whoever follows the imports knows of all ranges.
+        Some(ips) if !conditions.is_empty() => {
+            DesiredClusterset::Rules(ClustersetRules { range, ips: ips.within(&usable).into() })
+        }
         Some(ips) => DesiredClusterset::Rules(ClustersetRules { range, ips: ips.clone() }),
         None => DesiredClusterset::AsItIs { range },
     };
-    let error = known.error.clone();
-    (desired, error.map(|error| Condition::ClustersetAway { error }).into_iter().collect())
+    conditions.extend(known.error.clone().map(|error| Condition::ClustersetAway { error }));
+    (desired, conditions)
 }
+
+#[cfg(test)]
+mod tests;

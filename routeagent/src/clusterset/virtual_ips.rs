@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use trieste_control::services::Frontend;
 
 use crate::services::Pick;
@@ -15,6 +16,18 @@ pub struct VirtualIps {
     pub leads: BTreeMap<Frontend, Arc<Pick>>,
     /// Pods of the own cluster among the targets: one that is led to itself needs another source.
     pub pods: BTreeSet<IpAddr>,
+}
+
+impl VirtualIps {
+    /// Returns those of some ranges.
+    pub(super) fn within(&self, ranges: &[IpNet]) -> Self {
+        let is_inside = |frontend: &Frontend| ranges.iter().any(|range| range.contains(&frontend.address));
+        let leads = self.leads.iter().filter(|(frontend, _)| is_inside(frontend));
+        Self {
+            leads: leads.map(|(frontend, pick)| (*frontend, pick.clone())).collect(),
+            pods: self.pods.clone(),
+        }
+    }
 }
 
 /// Clusterset IPs, as far as they are known.

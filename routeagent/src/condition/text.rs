@@ -81,8 +81,8 @@ impl Condition {
             ),
             Self::ClustersetRange { range, network } => write!(
                 f,
-                "clusterset IPs lead nowhere: their range {range} overlaps {network}, a network of this cluster; give \
-                 the set another range (deploy-broker --clusterset-ip-cidr-range)"
+                "clusterset IPs of the range {range} lead nowhere: it overlaps {network}, a network of this cluster; \
+                 give the set another range (deploy-broker --clusterset-ip-cidr-range)"
             ),
             Self::NoSuchNode { name } => write!(
                 f,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieste_control::api::{ObjectMeta, label};
+use trieste_control::api::{ObjectMeta, annotation, label};
 
 use super::*;
 
@@ -262,6 +262,38 @@ fn addresses_of_ipv6_lead_to_those_of_ipv6() {
         exported("web", "south", "100.67.0.1", (80, true)),
     ]));
     assert_eq!(led(&index), ["fd00:243::7 tcp port 80 to fd00:66::1:80"]);
+}
+
+#[test]
+fn each_of_two_addresses_leads_to_those_of_its_family() {
+    let ranges = ["243.0.0.0/16", "fd00:243::/112"].map(|range| range.parse().unwrap());
+    let mut index = ClustersetIndex::new("west", &ranges).unwrap();
+    let mut import = web("243.0.0.7");
+    import.metadata.annotations.extend([
+        (annotation::USE_CLUSTERSET_IP.to_owned(), "true".to_owned()),
+        (annotation::CLUSTERSET_IPV6.to_owned(), "fd00:243::7".to_owned()),
+    ]);
+    index.handle_imports(StoreEvent::Listed(vec![import.clone()]));
+    index.handle_gateways(None, Instant::now());
+    let slice = |name: &str, address: &str| {
+        let mut slice = exported("web", "east", address, (80, true));
+        slice.metadata.name = name.to_owned();
+        slice
+    };
+    index.handle_exported(StoreEvent::Listed(vec![slice("four", "100.66.0.1"), slice("six", "fd00:66::1")]));
+    let both = ["243.0.0.7 tcp port 80 to 100.66.0.1:80", "fd00:243::7 tcp port 80 to fd00:66::1:80"];
+    assert_eq!(led(&index), both);
+    // In the specification, as the Multi-Cluster Services API has them, it is the same.
+    import.metadata.annotations.clear();
+    import.body["spec"]["ips"] = json!(["243.0.0.7", "fd00:243::7"]);
+    index.handle_imports(StoreEvent::Applied(import.clone()));
+    assert_eq!(led(&index), both);
+    index.handle_exported(StoreEvent::Deleted(slice("four", "100.66.0.1")));
+    assert_eq!(led(&index), both[1..]);
+    import.body["spec"]["ips"] = json!(["243.0.0.7"]);
+    index.handle_imports(StoreEvent::Applied(import));
+    assert_eq!((led(&index), index.has_any()), (Vec::new(), true));
+    assert_eq!(index.claims.len(), 1, "the other address is nobody's");
 }
 
 #[test]

@@ -94,47 +94,56 @@ fn tuple(bytes: &[u8]) -> Option<Tuple> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::port::wire::attribute;
 
+    fn octets(ip: IpAddr) -> Vec<u8> {
+        match ip {
+            IpAddr::V4(ip) => ip.octets().to_vec(),
+            IpAddr::V6(ip) => ip.octets().to_vec(),
+        }
+    }
+
     /// Encodes one direction as the kernel does.
-    fn encoded(
-        protocol: u8,
-        (source, source_port): ([u8; 4], u16),
-        (to, to_port): ([u8; 4], u16),
-    ) -> Vec<u8> {
+    fn encoded(protocol: u8, source: SocketAddr, to: SocketAddr) -> Vec<u8> {
+        let kinds =
+            if to.is_ipv4() { [CTA_IP_V4_SRC, CTA_IP_V4_DST] } else { [CTA_IP_V6_SRC, CTA_IP_V6_DST] };
         let (mut ip, mut ports, mut tuple) = (Vec::new(), Vec::new(), Vec::new());
-        attribute(&mut ip, CTA_IP_V4_SRC, &source);
-        attribute(&mut ip, CTA_IP_V4_DST, &to);
+        attribute(&mut ip, kinds[0], &octets(source.ip()));
+        attribute(&mut ip, kinds[1], &octets(to.ip()));
         attribute(&mut ports, CTA_PROTO_NUM, &[protocol]);
-        attribute(&mut ports, CTA_PROTO_SRC_PORT, &source_port.to_be_bytes());
-        attribute(&mut ports, CTA_PROTO_DST_PORT, &to_port.to_be_bytes());
+        attribute(&mut ports, CTA_PROTO_SRC_PORT, &source.port().to_be_bytes());
+        attribute(&mut ports, CTA_PROTO_DST_PORT, &to.port().to_be_bytes());
         attribute(&mut tuple, CTA_TUPLE_IP | NLA_F_NESTED, &ip);
         attribute(&mut tuple, CTA_TUPLE_PROTO | NLA_F_NESTED, &ports);
         tuple
     }
 
     /// Encodes a flow of a client to a clusterset IP's port 53, which a target answers.
-    fn flow(protocol: u8, target: [u8; 4]) -> Vec<u8> {
-        let (client, ip) = (([10, 1, 3, 10], 4000), ([243, 0, 0, 7], 53));
-        let mut body = vec![AF_INET, 0, 0, 0];
+    fn flow(protocol: u8, [client, ip, target]: [SocketAddr; 3]) -> Vec<u8> {
+        let mut body = vec![if ip.is_ipv4() { AF_INET } else { AF_INET6 }, 0, 0, 0];
         attribute(&mut body, CTA_TUPLE_ORIG | NLA_F_NESTED, &encoded(protocol, client, ip));
-        attribute(&mut body, CTA_TUPLE_REPLY | NLA_F_NESTED, &encoded(protocol, (target, 5353), client));
+        attribute(&mut body, CTA_TUPLE_REPLY | NLA_F_NESTED, &encoded(protocol, target, client));
         body
     }
 
     #[test]
     fn udp_flows_to_targets_that_are_none_any_more_are_found_and_no_others() {
-        let stale = BTreeMap::from([(
-            "243.0.0.7:53".parse().unwrap(),
-            BTreeSet::from(["10.2.0.9:5353".parse().unwrap()]),
-        )]);
-        let named = encoded(UDP, ([10, 1, 3, 10], 4000), ([243, 0, 0, 7], 53));
-        assert_eq!(stale_flow(&flow(UDP, [10, 2, 0, 9]), &stale), Some(named));
-        assert_eq!(stale_flow(&flow(UDP, [10, 2, 0, 10]), &stale), None, "another target");
-        assert_eq!(stale_flow(&flow(6, [10, 2, 0, 9]), &stale), None, "TCP");
+        for texts in [
+            ["10.1.3.10:4000", "243.0.0.7:53", "10.2.0.9:5353", "10.2.0.10:5353"],
+            ["[fd01::10]:4000", "[fd00:243::7]:53", "[fd02::9]:5353", "[fd02::a]:5353"],
+        ] {
+            let [client, ip, target, other] = texts.map(|text| text.parse().unwrap());
+            let stale = BTreeMap::from([(ip, BTreeSet::from([target]))]);
+            let flow = |protocol, target| flow(protocol, [client, ip, target]);
+            assert_eq!(stale_flow(&flow(UDP, target), &stale), Some(encoded(UDP, client, ip)));
+            assert_eq!(stale_flow(&flow(UDP, other), &stale), None, "another target");
+            assert_eq!(stale_flow(&flow(6, target), &stale), None, "TCP");
+        }
     }
 
     proptest! {
