@@ -157,6 +157,13 @@ impl Networks {
         Err(lost.unwrap_or(NotIts::Outside))
     }
 
+    /// Returns why other clusters do not take this cluster's IPv6 addresses, which Globalnet does not translate: another cluster has
+    /// one of their networks, and had it first. `None` if they take them.
+    pub fn untaken(&self) -> Option<NotIts> {
+        let [_, untranslated] = names(&self.own_id);
+        self.claims.conflict(&untranslated).map(NotIts::from)
+    }
+
     /// Returns the cluster in whose networks an address is; this one if it is in its own.
     pub fn holder(&self, address: IpAddr) -> Option<&str> {
         match contains(self.own.iter().flatten(), address) {
@@ -247,6 +254,25 @@ mod tests {
             [holder("10.1.0.1"), holder("fd02::1"), holder("243.0.0.1")],
             [Some("east"), Some("west"), None]
         );
+    }
+
+    #[test]
+    fn a_cluster_with_globalnet_learns_whether_others_take_its_ipv6_addresses() {
+        let mut networks = Networks::new("east");
+        let of_east =
+            |since| cluster("east", since, [&[], &["10.42.0.0/16", "fd42::/64"], &["242.1.0.0/16"]]);
+        let west = cluster("west", 2, [&[], &["10.42.0.0/16", "fd42::/48"], &["242.2.0.0/16"]]);
+        networks.list(&[of_east(1), west.clone()]);
+        networks.take_changed();
+        assert_eq!(networks.untaken(), None, "it was there first");
+        networks.list(&[of_east(3), west]);
+        networks.take_changed();
+        let held = |text: &str| text.parse().unwrap();
+        let expected = NotIts::Held(held("fd42::/64"), held("fd42::/48"), "west".to_owned());
+        assert_eq!(networks.untaken(), Some(expected));
+        networks.remove("west");
+        networks.take_changed();
+        assert_eq!(networks.untaken(), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use trieste_control::api::{Object, ServiceImportType};
+use trieste_control::sync::Networks;
 
 use crate::aggregate::Aggregate;
 use crate::config::AgentConfig;
@@ -48,13 +49,22 @@ impl Facts {
 
     /// Finds out what follows from the objects of a service.
     /// Slices do not get the names that are taken.
-    pub(crate) fn of(name: &ServiceName, config: &AgentConfig, row: &Row, taken: &BTreeSet<String>) -> Self {
+    pub(crate) fn of(
+        name: &ServiceName,
+        config: &AgentConfig,
+        row: &Row,
+        (networks, taken): (&Networks, &BTreeSet<String>),
+    ) -> Self {
         let own = config.cluster_id.as_str();
         let aggregate = row.aggregate.as_ref().map(Aggregate::read).unwrap_or_default();
         let export =
             row.export.as_ref().filter(|export| !export.metadata.is_terminating() && !config.withdraws);
         let addresses = GlobalAddresses::read(row.ingress.values());
-        let verdict = export.map(|export| verdict(config, export, row, &addresses));
+        let verdict = export.map(|export| {
+            let mut exported = verdict(config, export, row, &addresses)?;
+            exported.untaken = networks.untaken();
+            Ok(exported)
+        });
         let Some(Ok(exported)) = &verdict else {
             let by_age = aggregate.by_age((own, i64::MAX));
             let by_age = by_age.into_iter().filter(|cluster| *cluster != own).map(str::to_owned).collect();

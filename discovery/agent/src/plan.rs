@@ -63,6 +63,11 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    /// Returns what follows from the objects of the service.
+    fn facts(&self) -> Facts {
+        Facts::of(self.name, self.config, self.row, (self.networks, self.taken))
+    }
+
     /// Returns the address of a family for all clusters that the broker's import has, if nothing is wrong with it.
     fn ip(&self, family: Family) -> Option<IpAddr> {
         let import = self.row.aggregate.as_ref().filter(|_| self.ip_problems[family].is_none())?;
@@ -77,7 +82,7 @@ pub(crate) fn needs_addresses(view: &View<'_>) -> PerFamily<bool> {
     if view.other_aggregate.is_some() || has_all || !view.row.export.as_ref().is_some_and(asks) {
         return PerFamily::default();
     }
-    let facts = Facts::of(view.name, view.config, view.row, view.taken);
+    let facts = view.facts();
     PerFamily::new(|family| facts.gives(family) && view.ip(family).is_none())
 }
 
@@ -89,6 +94,14 @@ fn lacking(view: &View<'_>, facts: &Facts) -> Option<Lack> {
     let lack = |why: String| Some(Lack { why, has });
     if exported.kind == ServiceImportType::Headless {
         return lack("it is headless, and its own addresses are used".to_owned());
+    }
+    if facts.decides
+        && let Some(untaken) = &exported.untaken
+        && exported.ips.iter().any(IpAddr::is_ipv6)
+    {
+        return lack(format!(
+            "other clusters do not take its IPv6 address, which Globalnet does not translate: {untaken}"
+        ));
     }
     if facts.decides && !facts.uses_clusterset_ip {
         return lack(
@@ -123,7 +136,7 @@ pub(crate) struct Local {
 
 /// Returns what is to be written here.
 pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> Local {
-    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row, view.taken));
+    let (row, facts) = (view.row, view.facts());
     let mut writes = Vec::new();
     let (mut is_keeping, mut is_on_its_way) = (false, false);
     if view.has_read_broker || view.config.withdraws {
@@ -319,7 +332,7 @@ fn is_published(view: &View<'_>, facts: &Facts) -> bool {
 
 /// Returns what is to be written to the broker.
 pub(crate) fn broker(view: &View<'_>) -> Vec<Write> {
-    let (row, facts) = (view.row, Facts::of(view.name, view.config, view.row, view.taken));
+    let (row, facts) = (view.row, view.facts());
     let published: Vec<Object> = match view.other_aggregate {
         None => facts.slices.iter().map(|slice| slices::for_broker(slice, view.config)).collect(),
         Some(_) => Vec::new(),

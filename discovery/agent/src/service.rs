@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use trieste_control::api::limits::{MAX_SERVICE_PORTS, MAX_TEXT_LEN};
 use trieste_control::api::{ImportPort, Object, ServiceImportType, annotation, label};
+use trieste_control::sync::NotIts;
 
 use crate::config::AgentConfig;
 use crate::family::{Family, PerFamily};
@@ -45,6 +46,8 @@ pub(crate) struct Exported {
     pub(crate) asks_for_clusterset_ip: bool,
     /// The families that the set has such addresses of.
     pub(crate) set_families: PerFamily<bool>,
+    /// With Globalnet: why other clusters do not take its IPv6 address, if they do not.
+    pub(crate) untaken: Option<NotIts>,
     /// The Service's labels that go with its slices.
     pub(crate) labels: BTreeMap<String, String>,
     /// When it was exported first, in Unix nanoseconds.
@@ -71,7 +74,8 @@ impl Exported {
     pub(crate) fn clusterset_families(&self) -> PerFamily<bool> {
         let asks = self.asks_for_clusterset_ip && self.kind == ServiceImportType::ClusterSetIp;
         let has = |family| self.ips.iter().any(|ip| Family::of(*ip) == family);
-        PerFamily::new(|family| asks && self.set_families[family] && has(family))
+        let is_taken = |family| family == Family::V4 || self.untaken.is_none();
+        PerFamily::new(|family| asks && self.set_families[family] && has(family) && is_taken(family))
     }
 }
 
@@ -146,6 +150,7 @@ pub(crate) fn read(
         weight: annotated(WEIGHT),
         asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_annotated || !is_headless),
         set_families: config.clusterset_families(),
+        untaken: None,
         labels,
         since: export.metadata.creation_timestamp.map_or(i64::MAX, nanoseconds),
         uid: export.metadata.uid.clone().unwrap_or_default(),

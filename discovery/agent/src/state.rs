@@ -47,6 +47,8 @@ pub(crate) struct State {
     held: BTreeSet<String>,
     /// Which addresses are whose.
     pub(crate) networks: Networks,
+    /// Whether other clusters take this cluster's IPv6 addresses, as far as services were planned.
+    are_ours_taken: bool,
     /// How many imports on the broker are another cluster's too, and how many copies of imports here.
     shared_imports: usize,
     shared_copies: usize,
@@ -59,6 +61,7 @@ impl State {
     pub(crate) fn new(config: AgentConfig) -> Self {
         Self {
             networks: Networks::new(&config.cluster_id),
+            are_ours_taken: true,
             held: BTreeSet::new(),
             clusterset: ClustersetIps::new(&config.clusterset_ip_cidrs, &config.clusterset_ip_ranges),
             config,
@@ -416,6 +419,13 @@ impl State {
     /// Judges the addresses of clusters anew whose networks have changed.
     fn check_changed(&mut self, touched: &mut BTreeSet<ServiceName>) {
         let changed = self.networks.take_changed();
+        let are_ours_taken = self.networks.untaken().is_none();
+        if self.are_ours_taken != are_ours_taken {
+            // It concerns what this cluster exports, and nothing else.
+            self.are_ours_taken = are_ours_taken;
+            let exported = self.rows.iter().filter(|(_, row)| row.export.is_some());
+            touched.extend(exported.map(|(name, _)| name.clone()));
+        }
         if changed.is_empty() {
             return;
         }

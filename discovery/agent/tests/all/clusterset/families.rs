@@ -280,3 +280,51 @@ async fn a_set_without_a_range_of_ipv6_gives_dual_stack_services_one_of_ipv4() {
     );
     assert!(message.contains("deploy-broker --clusterset-ip-cidr-range"), "{message}");
 }
+
+/// Registers a cluster with Globalnet, since this second.
+fn register_with_globalnet(broker: &ApiStore, id: &str, since: i64, [net, global]: [&str; 2]) {
+    let nets = |net: &str| vec![net.to_owned()];
+    let spec =
+        ClusterSpec { cluster_cidr: nets(net), global_cidr: nets(global), ..ClusterSpec::new(id, &[], &[]) };
+    let mut object = Registered::new(BROKER, spec).unwrap().to_object();
+    object.metadata.labels.insert(label::CLUSTER_ID.to_owned(), id.to_owned());
+    object.metadata.creation_timestamp = Some(jiff::Timestamp::from_second(since).unwrap());
+    broker.0.put(object);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_globalnet_one_of_ipv6_is_given_where_others_take_the_address_as_it_is() {
+    let broker = ApiStore(Default::default(), None, None, Some(BROKER));
+    let mut east = start("east", &broker);
+    east.config.has_globalnet = true;
+    east.run();
+    register_with_globalnet(&broker, "east", 2, ["fd96::/64", "242.1.0.0/16"]);
+    put(&east, "web", &BOTH);
+    put(&east, "six", &["fd96::8"]);
+    let global = json!({"apiVersion": "submariner.io/v1", "kind": "GlobalIngressIP",
+        "metadata": {"name": "web", "namespace": "shop"}, "status": {"allocatedIP": "242.1.0.9", "conditions": []},
+        "spec": {"target": "ClusterIPService", "serviceRef": {"name": "web"}}});
+    east.put(global);
+    for name in ["web", "six"] {
+        east.export(name, 1_000);
+        settle().await;
+    }
+    assert_eq!(given(&broker, "web"), expected("243.0.0.1", "fd00:243::1"));
+    assert_eq!(given(&broker, "six"), expected("", "fd00:243::2"));
+    // Another cluster had the same network first.
+    register_with_globalnet(&broker, "north", 1, ["fd96::/48", "242.2.0.0/16"]);
+    settle().await;
+    assert_eq!(given(&broker, "web"), expected("243.0.0.1", ""));
+    assert_eq!((given(&broker, "six"), said(&broker, "six")), (expected("", ""), texts(["false", "", ""])));
+    for (name, what) in [("web", "a clusterset IP of IPv4 alone"), ("six", "without the clusterset IP")] {
+        assert_eq!(east.said(name, "Ready"), WITHOUT);
+        let message = east.condition(name, "Ready").unwrap().2;
+        assert!(message.contains(what), "{message}");
+        assert!(message.contains("its network fd96::/64 overlaps fd96::/48 of cluster north"), "{message}");
+    }
+    broker.0.remove(Kind::Cluster, "north");
+    settle().await;
+    let all = ["web", "six"].map(|name| given(&broker, name).1.unwrap());
+    assert_eq!(BTreeSet::from(all), ["fd00:243::1", "fd00:243::2"].map(str::to_owned).into());
+    assert_eq!(east.said("web", "Ready"), "True/Exported");
+}
