@@ -335,6 +335,25 @@ mod tests {
     }
 
     #[test]
+    fn clusterset_ips_of_both_families_are_resolved_apart() {
+        let said = |family| {
+            let mut objects = objects();
+            objects.imports[0].body["spec"]["ips"] = serde_json::json!(["243.0.0.1", "fd00:243::1"]);
+            objects.slices = vec![
+                slice("web", "west", &[("10.1.0.1", true)]),
+                slice("web", "east", &[("fd00:2::1", true)]),
+            ];
+            let found = resolved(objects, "web.shop.svc.clusterset.local", &[family]).unwrap();
+            found.to_string().split_once(" is ").unwrap().1.to_owned()
+        };
+        assert_eq!(said(Family::V4), "the clusterset IP 243.0.0.1, which leads to 10.1.0.1 of cluster west");
+        assert_eq!(
+            said(Family::V6),
+            "the clusterset IP fd00:243::1, which leads to fd00:2::1 of cluster east"
+        );
+    }
+
+    #[test]
     fn a_name_without_an_address_says_what_to_look_at() {
         for (name, family, texts) in [
             (

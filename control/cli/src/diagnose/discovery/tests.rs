@@ -316,6 +316,20 @@ fn asked(code: &str, answers: &[&str]) -> Answer {
 }
 
 #[test]
+fn clusterset_ips_are_asked_for_by_family() {
+    let questions = |ips: &[&str]| -> Vec<(&str, Vec<String>)> {
+        let mut objects = web();
+        objects.imports[0].body["spec"]["ips"] = json!(ips);
+        let texts = |question: &Expected| question.now.iter().map(ToString::to_string).collect();
+        expected(objects).iter().map(|question| (question.rtype, texts(question))).collect()
+    };
+    let (four, six) = (("A", vec!["243.0.0.1".to_owned()]), ("AAAA", vec!["fd00:243::1".to_owned()]));
+    assert_eq!(questions(&["243.0.0.1"]), [four.clone()]);
+    assert_eq!(questions(&["fd00:243::1"]), [six.clone()]);
+    assert_eq!(questions(&["243.0.0.1", "fd00:243::1"]), [four, six]);
+}
+
+#[test]
 fn an_answer_is_compared_with_what_the_objects_say() {
     let question = expected(web()).remove(0);
     assert_eq!((question.name.as_str(), question.rtype), ("web.shop.svc.clusterset.local", "A"));
