@@ -23,7 +23,8 @@ pub(super) fn target(data: &[u8]) {
     let zones =
         vec![Zone::new("clusterset.local").expect("a zone"), Zone::new("example.org").expect("a zone")];
     let mut settings = Settings::new(zones, 5).expect("settings");
-    settings.networks = vec!["243.0.0.0/20".parse().expect("a network")];
+    settings.networks =
+        ["243.0.0.0/20", "fd00:243::/48"].map(|network| network.parse().expect("a network")).to_vec();
     settings.answers_missing_namespaces = true;
     let (mut writer, records) = Writer::new(label("west"));
     let mut now = Instant::now();
@@ -90,7 +91,8 @@ fn change(writer: &mut Writer, bits: u8) {
     let change = match bits >> 5 {
         0 => Change::ImportRemoved(service),
         1 => {
-            let ips = if bits & 8 == 0 { Vec::new() } else { vec!["243.0.0.9".parse().expect("an address")] };
+            let ips = [(8, "243.0.0.9"), (16, "fd00:243::9")].into_iter().filter(|(bit, _)| bits & bit != 0);
+            let ips = ips.map(|(_, ip)| ip.parse().expect("an address")).collect();
             Change::Import(service, Import { kind, ips, ..Import::default() })
         }
         2 => Change::Import(

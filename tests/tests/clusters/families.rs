@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
+use trieste_deploy::objects::ClusterSetIp;
 use trieste_tests::cables;
-use trieste_tests::clusters::{ClusterSet, ClusterShape, MEMBER, PodShape, RESPONDER_PORT};
+use trieste_tests::clusters::{Cluster, ClusterSet, ClusterShape, MEMBER, Pod, PodShape, RESPONDER_PORT};
 use trieste_tests::lab::Lab;
 use trieste_tests::registry;
 use trieste_tests::topology::Families;
@@ -101,6 +102,8 @@ fn names_of_ipv6_alone(set: &ClusterSet) {
         assert_eq!(seen.ip(), asker.addresses[0], "{name}");
     }
 
+    clusterset_ip(set, other, &asker);
+
     let theirs = third.start_service("web", "other").unwrap();
     set.export(third, "export", "web").unwrap();
     let name = "web.default.svc.clusterset.local";
@@ -120,6 +123,25 @@ fn names_of_ipv6_alone(set: &ClusterSet) {
         Ok(())
     })
     .unwrap();
+}
+
+/// Has a service of a cluster reached from a pod of another one by its clusterset IP of IPv6, and no more when it is given back.
+fn clusterset_ip(set: &ClusterSet, exporter: &Cluster, asker: &Pod) {
+    exporter.start_service("virtual", "other").unwrap();
+    set.export_with_ip(exporter, "virtual").unwrap();
+    let name = "virtual.default.svc.clusterset.local";
+    let address = eventually("a clusterset IP to be answered", SOON, || {
+        let [IpAddr::V6(address)] = *asker.resolve(name)? else { anyhow::bail!("no single address of IPv6") };
+        anyhow::ensure!(ClusterSetIp::IPV6_RANGE.contains(&address), "it is {address}");
+        Ok(address.to_string())
+    })
+    .unwrap();
+    let seen = eventually(&format!("{address} to be reached"), SOON, || asker.reach(&address, SERVICE_PORT));
+    assert_eq!(seen.unwrap().ip(), asker.addresses[0]);
+    asker.reach(name, SERVICE_PORT).unwrap();
+    set.export(exporter, "unexport", "virtual").unwrap();
+    asker.wait_resolved(name, &[], SOON).unwrap();
+    exporter.kubectl(&["delete", "service", "virtual"]).unwrap().success().unwrap();
 }
 
 /// A lab that was left up; it goes, however the test ends.

@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn clusterset_ips_of_both_families_are_resolved_apart() {
-        let said = |family| {
+        let meaning = |family| {
             let mut objects = objects();
             objects.imports[0].body["spec"]["ips"] = serde_json::json!(["243.0.0.1", "fd00:243::1"]);
             objects.slices = vec![
@@ -346,9 +346,9 @@ mod tests {
             let found = resolved(objects, "web.shop.svc.clusterset.local", &[family]).unwrap();
             found.to_string().split_once(" is ").unwrap().1.to_owned()
         };
-        assert_eq!(said(Family::V4), "the clusterset IP 243.0.0.1, which leads to 10.1.0.1 of cluster west");
+        assert_eq!(meaning(Family::V4), "the clusterset IP 243.0.0.1, which leads to 10.1.0.1 of cluster west");
         assert_eq!(
-            said(Family::V6),
+            meaning(Family::V6),
             "the clusterset IP fd00:243::1, which leads to fd00:2::1 of cluster east"
         );
     }

@@ -55,9 +55,9 @@ pub(super) fn choose(
     let (mut blocks, mut findings) = (Vec::new(), Vec::new());
     for (kind, allocations) in [(&CLUSTERSET_IPS, Some(ipv4)), (&CLUSTERSET_IPV6, ipv6)] {
         let of_family = |net: &&IpNet| matches!(net, IpNet::V6(_)) == kind.is_ipv6;
-        let mut said = options.cidrs.iter().filter(of_family);
-        let wish = Wish { cidr: said.next().copied(), size: None };
-        if let Some(second) = said.next() {
+        let mut named = options.cidrs.iter().filter(of_family);
+        let wish = Wish { cidr: named.next().copied(), size: None };
+        if let Some(second) = named.next() {
             let text =
                 format!("{} names two blocks of one family, the second of which is {second}", kind.flag);
             findings.push(Finding::bad(text, "say one of each family"));
@@ -164,19 +164,19 @@ mod tests {
         let (cidrs, is_default, findings) = chosen_of(&say(None, None), member(), both);
         assert_eq!((cidrs.as_str(), is_default), ("243.0.0.0/20,fd00:243::1:0/112", false));
         assert_eq!(findings[1].text, "Allocated IPv6 clusterset IP CIDR fd00:243::1:0/112");
-        let said = "fd00:243::ab:0:0:0/80,243.7.0.0/20";
-        let (cidrs, _, findings) = chosen_of(&say(None, Some(said)), member(), both);
+        let blocks = "fd00:243::ab:0:0:0/80,243.7.0.0/20";
+        let (cidrs, _, findings) = chosen_of(&say(None, Some(blocks)), member(), both);
         assert_eq!(cidrs, "243.7.0.0/20,fd00:243:0:0:ab::/80");
         assert!(findings.iter().all(|finding| finding.outcome == Outcome::Success), "{findings:?}");
-        for (said, why) in [
+        for (block, why) in [
             ("fd00:244::/112", "is not in the broker's range fd00:243::/48"),
             ("fd00:243::/127", "too small"),
             ("fd00:243::8000/113", "which is given to cluster west"),
             ("fd00:243::5:0/112,fd00:243::6:0/112", "two blocks of one family"),
         ] {
-            let (_, _, findings) = chosen_of(&say(None, Some(said)), member(), both);
+            let (_, _, findings) = chosen_of(&say(None, Some(block)), member(), both);
             let found = findings.iter().find(|finding| finding.outcome == Outcome::Failure);
-            assert!(found.is_some_and(|found| found.text.contains(why)), "{said}: {findings:?}");
+            assert!(found.is_some_and(|found| found.text.contains(why)), "{block}: {findings:?}");
         }
         // Where one of IPv6 cannot be, that is a doubt unless it was asked for.
         let mut inside = member();

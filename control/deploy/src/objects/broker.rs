@@ -128,7 +128,7 @@ fn clusterset_ip_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
     Ok(clusterset_info(options, CLUSTERSET_IP_INFO, &cidr_range.to_string(), size))
 }
 
-/// Ours: likewise of IPv6, in the same form. Without a range that is empty, and nothing is given out.
+/// Returns ours of IPv6, in the same form. Without a range that is empty, and nothing is given out.
 fn clusterset_ipv6_info(options: &BrokerOptions) -> Result<Manifest, RangeError> {
     let ClusterSetIp { ipv6_range, ipv6_cluster_size, .. } = options.clusterset_ip;
     let size = match ipv6_range {

@@ -234,7 +234,7 @@ pub(super) fn field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-/// The variable with the ranges of the set's clusterset IPs, if there are any.
+/// Returns the variable with the ranges of the set's clusterset IPs, if there are any.
 pub(super) fn clusterset_ip_ranges(name: &str, options: &MemberOptions) -> Option<Value> {
     let ranges = &options.clusterset_ip_ranges;
     (!ranges.is_empty()).then(|| variable(name, super::options::joined(ranges)))

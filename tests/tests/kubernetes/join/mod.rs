@@ -382,6 +382,7 @@ Some(Success) Checking requirements
   Success No CIDR is another cluster's
   Warning the network plugin was not recognised and is treated as \"generic\"; it may or may not work; trieste diagnose all tells
   Success Allocated clusterset IP CIDR 243.0.16.0/20
+  Success Allocated IPv6 clusterset IP CIDR fdf1:5f29:2642::1:0/112
   Success These credentials have the rights that are needed
   Success The broker can be reached, and lets clusters join
 Some(Success) Creating the account of cluster \"west\" on the broker
