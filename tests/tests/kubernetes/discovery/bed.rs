@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieste_control::api::{Kind, Object, label};
+use trieste_control::api::{Kind, Object, annotation, label};
 use trieste_control::runner::Fence;
 use trieste_control::store::kube::{Access, ServerSettings};
 use trieste_control::store::{KubeStore, Store as _};
@@ -46,6 +46,17 @@ pub(super) async fn slices(store: &KubeStore, namespace: &str) -> Vec<Object> {
     slices
 }
 
+/// Puts an import of another cluster on the broker, with clusterset IPs of both families.
+pub(super) async fn put_import(store: &KubeStore) {
+    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+        "metadata": {"name": "api-shop", "namespace": BROKER, "annotations": {
+            label::SERVICE_NAME: "api", label::SOURCE_NAMESPACE: "shop",
+            annotation::USE_CLUSTERSET_IP: "true", annotation::CLUSTERSET_IPV6: "fd00:243::1",
+            format!("{}north", annotation::TIMESTAMP_PREFIX): "1"}},
+        "spec": {"type": "ClusterSetIP", "ips": ["243.0.0.1"], "ports": []}});
+    store.create(Object::from_value(import).unwrap()).await.unwrap();
+}
+
 /// Exports a service with virtual addresses, and a headless one.
 pub(super) async fn export(store: &KubeStore) {
     let create = async |value: Value| drop(store.create(Object::from_value(value).unwrap()).await.unwrap());
@@ -82,6 +93,7 @@ pub(super) fn install(client: &Client, version: &str) {
         "sessionAffinity": text(),
         "sessionAffinityConfig": {"type": "object", "properties": {"clientIP": client_ip}}}});
     if version == "v1beta1" {
+        spec["properties"]["ips"]["maxItems"] = json!(2);
         spec["properties"]["ipFamilies"] = json!({"type": "array", "maxItems": 2, "items": text()});
         spec["properties"]["internalTrafficPolicy"] = text();
         spec["properties"]["trafficDistribution"] = text();

@@ -7,14 +7,14 @@ mod faults;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieste_control::api::{Kind, Object, ObjectKey};
+use trieste_control::api::{Kind, Object, ObjectKey, annotation};
 use trieste_control::store::kube::{Access, Outcome, Verb};
 use trieste_control::store::{KubeStore, Store as _};
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{ApiServer, Faults};
 use trieste_tests::lab::Lab;
 
-use self::bed::{export, install, slices, spawn_agent, store, until};
+use self::bed::{export, install, put_import, slices, spawn_agent, store, until};
 
 #[test]
 fn a_service_is_exported_imported_and_withdrawn_with_the_rights_of_upstreams_account() {
@@ -31,6 +31,44 @@ fn clusters_that_serve_v1beta1_alone_export_and_import_with_its_fields() {
     let spec = exported_and_withdrawn("v1beta1");
     let fields = ["ipFamilies", "internalTrafficPolicy"].map(|field| spec[field].clone());
     assert_eq!(fields, [json!(["IPv4"]), json!("Cluster")]);
+}
+
+#[test]
+fn a_copy_of_an_import_has_as_many_clusterset_ips_as_the_definition_takes() {
+    let name = "a_copy_of_an_import_has_as_many_clusterset_ips_as_the_definition_takes";
+    let Some(_turn) = root_test(name) else { return };
+    let (four, six) = ("243.0.0.1", "fd00:243::1");
+    for (version, ips) in [("v1alpha1", json!([four])), ("v1beta1", json!([four, six]))] {
+        let lab = Lab::new().unwrap();
+        let server = ApiServer::alone(&lab, "east").unwrap();
+        let relay = Faults::on_loopback(&server).unwrap();
+        install(server.client(), version);
+        let local = store(&server, &relay);
+        let admin = KubeStore::new(Access::kubeconfig(relay.admin().unwrap(), None));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let agent = spawn_agent("east", &local, &local);
+            put_import(&admin).await;
+            let key = ObjectKey::new(Kind::ServiceImport, "shop", "api");
+            until("the copy", async || {
+                let copy = admin.get(&key).await.unwrap();
+                let has_them = |copy: Object| {
+                    copy.body["spec"]["ips"] == ips
+                        && copy
+                            .metadata
+                            .annotations
+                            .get(annotation::CLUSTERSET_IPV6)
+                            .is_some_and(|ip| ip == six)
+                };
+                copy.is_some_and(has_them) && agent.status.borrow().is_settled
+            })
+            .await;
+            let before = local.requests().of(Verb::Update);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(local.requests().of(Verb::Update), before, "{version}");
+        });
+    }
 }
 
 /// Exports services from one cluster, whose definitions are of this version, to another, and withdraws them. Returns what the
