@@ -78,7 +78,8 @@ impl View<'_> {
 /// Returns of which families this cluster is to give the service an address for all clusters.
 pub(crate) fn needs_addresses(view: &View<'_>) -> PerFamily<bool> {
     let asks = |export: &Object| service::asks_for_clusterset_ip(export, view.config);
-    let has_all = Family::ALL.into_iter().all(|family| view.ip(family).is_some());
+    let of_set = view.config.clusterset_families();
+    let has_all = Family::ALL.into_iter().all(|family| !of_set[family] || view.ip(family).is_some());
     if view.other_aggregate.is_some() || has_all || !view.row.export.as_ref().is_some_and(asks) {
         return PerFamily::default();
     }
@@ -97,6 +98,7 @@ fn lacking(view: &View<'_>, facts: &Facts) -> Option<Lack> {
     }
     if facts.decides
         && let Some(untaken) = &exported.untaken
+        && exported.set_families[Family::V6]
         && exported.ips.iter().any(IpAddr::is_ipv6)
     {
         return lack(format!(

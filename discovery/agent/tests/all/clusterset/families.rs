@@ -322,6 +322,18 @@ async fn with_globalnet_one_of_ipv6_is_given_where_others_take_the_address_as_it
         assert!(message.contains(what), "{message}");
         assert!(message.contains("its network fd96::/64 overlaps fd96::/48 of cluster north"), "{message}");
     }
+    // Where the set has none of IPv6, that is no lack.
+    let told = east.config.clone();
+    east.config.clusterset_ip_cidrs.truncate(1);
+    east.config.clusterset_ip_ranges.truncate(1);
+    east.run();
+    settle().await;
+    assert_eq!(
+        (east.said("web", "Ready").as_str(), east.said("six", "Ready").as_str()),
+        ("True/Exported", WITHOUT)
+    );
+    east.config = told;
+    east.run();
     broker.0.remove(Kind::Cluster, "north");
     settle().await;
     let all = ["web", "six"].map(|name| given(&broker, name).1.unwrap());
