@@ -15,11 +15,9 @@ mod kind;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde_json::Value;
 use trieste_control::api::{ClusterSpec, overlap};
 
 pub use allocations::Allocations;
-use allocations::{is_of, range_of};
 pub use kind::{CLUSTERSET_IPS, CLUSTERSET_IPV6, GLOBALNET, Kind};
 
 use crate::error::DeployError;
@@ -88,7 +86,7 @@ impl Foreign {
 
     /// Returns the networks of the family of a kind.
     fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = IpNet> {
-        self.0.iter().flat_map(|(_, nets)| nets).copied().filter(|net| is_of(kind, net))
+        self.0.iter().flat_map(|(_, nets)| nets).copied().filter(|net| kind.is_of(net))
     }
 }
 
@@ -106,8 +104,8 @@ pub(crate) async fn read(
         Err(DeployError::Api { code: Some(403), .. }) if kind.is_ipv6 => None,
         config => config?,
     };
-    let config = config.filter(|map| kind.is_for_all || is_enabled(kind, Some(map)));
-    let config = config.filter(|map| !kind.is_ipv6 || !range_of(map, kind).is_empty());
+    let config = config.filter(|map| kind.is_for_all || kind.is_enabled(map));
+    let config = config.filter(|map| !kind.is_ipv6 || !kind.range_of(map).is_empty());
     config.map(|map| Allocations::read(&map, kind)).transpose().map_err(|reason| {
         let name = kind.config_map;
         DeployError::refused(
@@ -117,11 +115,6 @@ pub(crate) async fn read(
             ),
         )
     })
-}
-
-/// Returns whether the broker's ConfigMap says that such addresses are on.
-pub(crate) fn is_enabled(kind: &Kind, config_map: Option<&Value>) -> bool {
-    config_map.is_some_and(|map| map["data"][kind.enabled].as_str() == Some("true"))
 }
 
 /// Chooses a cluster's share, without writing it down.
@@ -157,7 +150,7 @@ fn said(
     foreign: &Foreign,
 ) -> Result<Share, Finding> {
     let (cidr, kind) = (cidr.trunc(), allocations.kind());
-    if !is_of(kind, &cidr) {
+    if !kind.is_of(&cidr) {
         let text = format!("the {} {cidr} is of the wrong family", kind.cidr);
         return Err(Finding::bad(text, format!("say a part of {}", allocations.range())));
     }

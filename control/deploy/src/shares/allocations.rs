@@ -28,8 +28,8 @@ impl Allocations {
     /// What of it makes no sense.
     pub fn read(object: &Value, kind: &'static Kind) -> Result<Self, String> {
         let text = |field: &str| object["data"][field].as_str().unwrap_or_default();
-        let range = range_of(object, kind);
-        let (is_such, family) = (|net: &IpNet| is_of(kind, net), if kind.is_ipv6 { "IPv6" } else { "IPv4" });
+        let range = kind.range_of(object);
+        let (is_such, family) = (|net: &IpNet| kind.is_of(net), if kind.is_ipv6 { "IPv6" } else { "IPv4" });
         let range = range
             .parse::<IpNet>()
             .ok()
@@ -58,7 +58,7 @@ impl Allocations {
 
     /// Returns whether the broker says that such addresses are on.
     pub(crate) fn is_enabled(&self) -> bool {
-        super::is_enabled(self.kind, Some(&self.object))
+        self.kind.is_enabled(&self.object)
     }
 
     /// Where shares are taken from.
@@ -99,17 +99,6 @@ impl Allocations {
     }
 }
 
-/// Returns the range as the ConfigMap has it: a JSON text, quotes included.
-pub(super) fn range_of(object: &Value, kind: &Kind) -> String {
-    let text = object["data"][kind.range].as_str().unwrap_or_default();
-    serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned())
-}
-
-/// Returns whether a network is of the family of a kind.
-pub(super) fn is_of(kind: &Kind, network: &IpNet) -> bool {
-    matches!(network, IpNet::V6(_)) == kind.is_ipv6
-}
-
 /// What another tool has written, short and on one line.
 fn shown(text: &str) -> String {
     text.escape_debug().take(80).collect()
@@ -121,7 +110,7 @@ fn share(entry: &Value, kind: &Kind) -> Result<(String, Vec<IpNet>), String> {
     let id = entry["cluster_id"].as_str().ok_or_else(wrong)?;
     let list = &entry["global_cidr"];
     let list = if list.is_null() { &[] } else { list.as_array().map(Vec::as_slice).ok_or_else(wrong)? };
-    let read = |net: &Value| net.as_str()?.parse::<IpNet>().ok().filter(|net| is_of(kind, net));
+    let read = |net: &Value| net.as_str()?.parse::<IpNet>().ok().filter(|net| kind.is_of(net));
     let nets = list.iter().map(|net| read(net).map(|net| net.trunc()));
     Ok((id.to_owned(), nets.collect::<Option<_>>().ok_or_else(wrong)?))
 }

@@ -1,5 +1,8 @@
 //! Of which addresses a book is: what its ConfigMap is called, and what people are told of it.
 
+use ipnet::IpNet;
+use serde_json::Value;
+
 use crate::objects::names::{CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO};
 
 /// See the module.
@@ -32,6 +35,24 @@ pub struct Kind {
     pub(super) is_within_range: bool,
     /// Whether clusters have shares also where the broker says that such addresses are off: one of its services may want one.
     pub(super) is_for_all: bool,
+}
+
+impl Kind {
+    /// Returns whether the broker's ConfigMap says that such addresses are on.
+    pub(super) fn is_enabled(&self, config_map: &Value) -> bool {
+        config_map["data"][self.enabled].as_str() == Some("true")
+    }
+
+    /// Returns the range as the ConfigMap has it: a JSON text, quotes included.
+    pub(super) fn range_of(&self, config_map: &Value) -> String {
+        let text = config_map["data"][self.range].as_str().unwrap_or_default();
+        serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned())
+    }
+
+    /// Returns whether a network is of the family of such addresses.
+    pub(super) fn is_of(&self, network: &IpNet) -> bool {
+        matches!(network, IpNet::V6(_)) == self.is_ipv6
+    }
 }
 
 /// Global addresses, by which clusters with the same networks know each other.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::objects::{BrokerAccess, Secret};
 use crate::server::fake::Fake;
-use serde_json::json;
+use serde_json::{Value, json};
 use trieste_control::steps::Outcome;
 
 fn map(range: &str, size: &str, entries: &Value) -> Value {
@@ -33,11 +33,9 @@ fn size(size: u32) -> Wish {
 
 #[test]
 fn the_brokers_config_map_is_read_as_upstream_writes_it() {
-    assert!(is_enabled(&GLOBALNET, Some(&json!({"data": {"globalnetEnabled": "true"}}))));
-    assert!(
-        !is_enabled(&GLOBALNET, Some(&json!({"data": {"globalnetEnabled": "false"}})))
-            && !is_enabled(&GLOBALNET, None)
-    );
+    assert!(GLOBALNET.is_enabled(&json!({"data": {"globalnetEnabled": "true"}})));
+    assert!(!GLOBALNET.is_enabled(&json!({"data": {"globalnetEnabled": "false"}})));
+    assert!(!GLOBALNET.is_enabled(&json!({})));
     let allocations = allocations(&[("c1", "242.0.0.0/16")]);
     assert_eq!(allocations.share_of("c1").unwrap().to_string(), "242.0.0.0/16");
     assert_eq!(allocations.share_of("c2"), None);
