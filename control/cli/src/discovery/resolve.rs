@@ -346,7 +346,10 @@ mod tests {
             let found = resolved(objects, "web.shop.svc.clusterset.local", &[family]).unwrap();
             found.to_string().split_once(" is ").unwrap().1.to_owned()
         };
-        assert_eq!(meaning(Family::V4), "the clusterset IP 243.0.0.1, which leads to 10.1.0.1 of cluster west");
+        assert_eq!(
+            meaning(Family::V4),
+            "the clusterset IP 243.0.0.1, which leads to 10.1.0.1 of cluster west"
+        );
         assert_eq!(
             meaning(Family::V6),
             "the clusterset IP fd00:243::1, which leads to fd00:2::1 of cluster east"
