@@ -59,7 +59,7 @@ allowed trieste-ovn trieste-ovsdb trieste-control
 allowed trieste-discovery-agent trieste-control
 allowed trieste-discovery-objects trieste-dns trieste-control
 allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-discovery-objects trieste-control
-allowed trieste-plugin-sync trieste-control
+allowed trieste-plugin-sync trieste-ovn trieste-ovsdb trieste-control
 allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
 pure trieste-packet
 pure trieste-nat

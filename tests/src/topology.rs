@@ -442,7 +442,7 @@ impl PodPlan {
         self.addresses.iter().map(IpNet::addr).collect()
     }
 
-    /// The name of its veth's other end, in its node's namespace.
+    /// Returns the name of its veth's other end, in its node's namespace.
     pub(crate) fn port(&self) -> &str {
         &self.port
     }

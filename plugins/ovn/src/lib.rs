@@ -16,7 +16,6 @@
 //!
 //! * [`wanted`] — objects and facts, parsed. * [`rows`] — the database, indexed. * `desired` — the rows of both topologies,
 //!   and what each is for. * [`plan()`] — the difference. * `change` — transactions. * [`controller`] — when to send which.
-//! * [`discovery`] — where the database is.
 
 mod change;
 mod chassis;
@@ -24,7 +23,6 @@ pub mod condition;
 pub mod constants;
 pub mod controller;
 mod desired;
-pub mod discovery;
 mod family;
 mod network_set;
 mod plan;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::names::ROUTE_AGENT;
 use super::pod::{
-    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector, path,
-    variable,
+    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector,
+    path, variable,
 };
 use super::{Manifest, MemberOptions};
 

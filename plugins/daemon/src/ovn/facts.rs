@@ -171,11 +171,11 @@ impl Facts {
     fn management_port(&self) -> Vec<IpAddr> {
         let node = self.gateway.as_ref().and_then(|name| self.nodes.get(name));
         let known = node.map(|node| node.management_port.clone()).filter(|known| !known.is_empty());
-        let said = || {
+        let named = || {
             let routes = self.routes.values().filter(|route| route.kind == RouteKind::Gateway);
             routes.flat_map(|route| &route.next_hops).filter_map(|text| text.parse().ok()).collect()
         };
-        known.unwrap_or_else(said)
+        known.unwrap_or_else(named)
     }
 
     /// Returns what is wanted of the database; `None` before everything was listed.

@@ -145,10 +145,10 @@ impl Worker {
     /// Does what is next; returns when to ask again without a change.
     fn drive(&mut self, now: Instant) -> Option<Instant> {
         let replica = &self.northbound.last;
-        let knows_chassis = self.southbound.as_ref().is_none_or(|database| database.last.is_synced());
-        let knows_all = self.is_removing || (self.wanted.is_some() && knows_chassis);
+        let has_chassis = self.southbound.as_ref().is_none_or(|database| database.last.is_synced());
+        let has_all = self.is_removing || (self.wanted.is_some() && has_chassis);
         self.is_settled = false;
-        if !replica.is_synced() || !knows_all {
+        if !replica.is_synced() || !has_all {
             return None;
         }
         let state = State {

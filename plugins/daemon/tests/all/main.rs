@@ -1,6 +1,7 @@
-//! The program itself, with a store in a directory.
+//! The program itself with a store in a directory, and the rows of OVN that it writes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what cannot go on has failed")]
 
 mod calico;
-mod ovn;
+mod rows;
+mod without_database;

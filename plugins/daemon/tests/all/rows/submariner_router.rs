@@ -2,9 +2,9 @@
 
 use trieste_ovn::condition::{Condition, Effect};
 
-use crate::ovn::{Addresses, Ovn, golden};
-use crate::packets::{exits, path};
-use crate::support::{Facts, apply, converge, networks, remove_all};
+use crate::rows::ovn::{Addresses, Ovn, golden};
+use crate::rows::packets::{exits, path};
+use crate::rows::support::{Facts, apply, converge, networks, remove_all};
 
 /// The policies that the golden database has not: packets are dropped when those of priority 10 lead nowhere.
 const GUARDS: &str = r#"9,"""ip4.dst == 10.132.0.0/14""",drop,[]

@@ -7,7 +7,7 @@ use trieste_ovn::condition::Condition;
 use trieste_ovn::wanted::{Input, RouteKind, RouteObject, Topology, Zone};
 use trieste_ovn::{Wanted, plan, uninstall};
 
-use crate::ovn::Ovn;
+use crate::rows::ovn::Ovn;
 
 /// What decides, as owned values.
 #[derive(Debug, Clone)]

@@ -9,9 +9,9 @@ use trieste_ovn::wanted::RouteKind;
 use trieste_ovsdb::outcome::{Failure, TransactError};
 use trieste_ovsdb::schema::Version;
 
-use crate::ovn::{Addresses, Ovn, golden};
-use crate::submariner_router::without_guards;
-use crate::support::{Facts, remove_all, route};
+use crate::rows::ovn::{Addresses, Ovn, golden};
+use crate::rows::submariner_router::without_guards;
+use crate::rows::support::{Facts, remove_all, route};
 
 /// How long the controller waits after a failure; time is counted, not spent.
 const DELAY: Duration = Duration::from_secs(1);
@@ -157,7 +157,7 @@ fn plugin_ovn_a_transaction_whose_basis_is_gone_changes_nothing() {
     let ovn = Ovn::start();
     ovn.add_kubernetes(&["node1"], Addresses::Dual);
     let facts = Facts::upstream();
-    crate::support::converge(&ovn, &facts);
+    crate::rows::support::converge(&ovn, &facts);
     let mut fewer = facts.clone();
     fewer.routes[0].remote_cidrs.truncate(1);
     let plan = trieste_ovn::plan(&fewer.wanted(), &ovn.rows(), &ovn.chassis());

@@ -9,9 +9,9 @@ use trieste_ovsdb::client::Client;
 use trieste_ovsdb::options::ClientOptions;
 use trieste_ovsdb::replica::Replica;
 
-use crate::ovn::{Addresses, Ovn, golden};
-use crate::submariner_router::without_guards;
-use crate::support::Facts;
+use crate::rows::ovn::{Addresses, Ovn, golden};
+use crate::rows::submariner_router::without_guards;
+use crate::rows::support::Facts;
 
 /// How long the replica may take to show what the test did.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);

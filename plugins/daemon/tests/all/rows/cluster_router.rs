@@ -2,9 +2,9 @@
 
 use trieste_ovn::wanted::{RouteKind, Zone};
 
-use crate::ovn::{Addresses, Ovn};
-use crate::packets::{exits, path};
-use crate::support::{Facts, apply, converge, remove_all, route};
+use crate::rows::ovn::{Addresses, Ovn};
+use crate::rows::packets::{exits, path};
+use crate::rows::support::{Facts, apply, converge, remove_all, route};
 
 /// The port by which packets leave node1 for the physical network, in clear.
 const IN_CLEAR: [&str; 1] = ["br-local_node1"];

@@ -10,8 +10,8 @@ use trieste_ovn::{Chassis, Rows, Table, plan, uninstall};
 use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
 
-use crate::model::Model;
-use crate::support::{Facts, networks, route};
+use crate::rows::model::Model;
+use crate::rows::support::{Facts, networks, route};
 
 const NETWORKS: [&str; 5] =
     ["10.132.0.0/14", "10.136.0.0/14", "172.31.0.0/16", "fd00:10:132::/48", "fd00:10:136::/48"];

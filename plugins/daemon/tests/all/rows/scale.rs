@@ -9,8 +9,8 @@ use trieste_ovn::{Chassis, Table, Transaction, plan};
 use trieste_ovsdb::operation::Operation;
 use trieste_ovsdb::value::Datum;
 
-use crate::model::Model;
-use crate::support::{Facts, route};
+use crate::rows::model::Model;
+use crate::rows::support::{Facts, route};
 
 /// Most bytes of JSON of one transaction that holds at most [`MAX_CHANGES`] changes.
 const MAX_BYTES: usize = 512 << 10;

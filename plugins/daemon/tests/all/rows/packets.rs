@@ -1,6 +1,6 @@
 //! Where packets of the pod go, as ovn-trace tells.
 
-use crate::ovn::Ovn;
+use crate::rows::ovn::Ovn;
 
 /// Packets of the pod on node1.
 const POD_V4: &str = "inport==\"default_pod1\" && eth.src==0a:58:0a:80:00:05 && eth.dst==0a:58:0a:80:00:01 && \

@@ -1,0 +1,12 @@
+//! `trieste-ovn` against a model of the database, and against a real OVN: ovsdb-server, ovn-northd, ovn-trace.
+
+mod chaos;
+mod client;
+mod cluster_router;
+mod model;
+mod ovn;
+mod packets;
+mod properties;
+mod scale;
+mod submariner_router;
+mod support;
