@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Does what is next; returns when to ask again without a change.
+    /// Drives the controller: sends its next transaction. Returns when to ask again without a change.
     fn drive(&mut self, now: Instant) -> Option<Instant> {
         let replica = &self.northbound.last;
         let has_chassis = self.southbound.as_ref().is_none_or(|database| database.last.is_synced());

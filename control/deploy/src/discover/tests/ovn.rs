@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::super::*;
 use super::{config_map, daemon_set, found, nets};
 
-/// A cluster with OVN-Kubernetes whose nodes are of these zones; an empty one is none.
+/// Returns a cluster with OVN-Kubernetes whose nodes are of these zones; an empty one is none.
 fn cluster(nodes: &[(&str, &str)]) -> Observed {
     let node = |(name, zone): &(&str, &str)| {
         let annotations = match *zone {
@@ -25,7 +25,7 @@ fn service(namespace: &str, name: &str) -> Value {
     json!({"metadata": {"namespace": namespace, "name": name}})
 }
 
-/// A pod of the database for all nodes, with OVN-Kubernetes' switch of TLS.
+/// Returns a pod of the database for all nodes, with OVN-Kubernetes' switch of TLS.
 fn database(namespace: &str, tls: Option<&str>) -> Value {
     let env: Vec<Value> = tls.iter().map(|value| json!({"name": "OVN_SSL_ENABLE", "value": value})).collect();
     json!({"metadata": {"namespace": namespace, "name": "ovnkube-db-0", "labels": {"name": "ovnkube-db"}},

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The addresses of an import: those of its specification, and that of our annotation.
+/// Returns the addresses of an import: those of its specification, and that of our annotation.
 type Ips = (Vec<String>, Option<String>);
 
 fn start(id: &str, broker: &ApiStore) -> Cluster {
