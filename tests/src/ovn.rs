@@ -10,6 +10,8 @@
 //! Pods of the lab keep their addresses: their veths move from the node's bridge to Open vSwitch. Everything that is not for
 //! the cluster goes to the gateway router, as in OVN-Kubernetes' shared gateway mode, and from there nowhere.
 
+pub mod pair;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 mod clusters;
 mod discovery;
 mod globalnet;
+mod ovn;
 pub mod screen;
 mod several;
 
@@ -45,13 +46,16 @@ pub struct Options {
     /// Services of two clusters by name and by one address for the whole set, from a third; one cluster is cut off.
     #[arg(long, conflicts_with_all = ["kubernetes", "globalnet"])]
     pub discovery: bool,
+    /// A network plugin for one of the clusters: `ovn` puts its pods behind a real OVN, as OVN-Kubernetes does.
+    #[arg(long, value_parser = ["ovn"], conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
+    pub plugin: Option<String>,
     /// Gateways of each cluster, all of them active: one is killed and one drained under traffic.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4),
-        conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
+        conflicts_with_all = ["kubernetes", "globalnet", "discovery", "plugin"])]
     pub gateways: u8,
     /// Nodes of each cluster without a gateway.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=4),
-        conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
+        conflicts_with_all = ["kubernetes", "globalnet", "discovery", "plugin"])]
     pub workers: u8,
     /// The cable between the clusters.
     #[arg(long, value_parser = ["wireguard", "ipsec", "vxlan"], default_value = "wireguard")]
@@ -80,7 +84,9 @@ impl Options {
 /// The first step that fails; the lab is gone then, unless it was to be kept.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let screen = Screen::default();
-    for program in ["trieste-gateway", "trieste-routeagent", "trieste-discovery", "trieste"] {
+    for program in
+        ["trieste-gateway", "trieste-routeagent", "trieste-discovery", "trieste-plugin-sync", "trieste"]
+    {
         programs::path(program)?;
     }
     remove_crashed(&screen)?;
@@ -90,6 +96,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Options { kubernetes: true, .. } => clusters::run_in,
         Options { globalnet: true, .. } => globalnet::run_in,
         Options { discovery: true, .. } => discovery::run_in,
+        Options { plugin: Some(_), .. } => ovn::run_in,
         Options { gateways: 2.., .. } => several::run_in,
         Options { .. } => run_in,
     };

@@ -176,11 +176,14 @@ impl Worker {
 
     fn follow_northbound(&mut self) {
         let replica = self.northbound.replica.borrow_and_update().clone();
+        let mut matters = false;
         for difference in replica.differences(&self.northbound.last) {
-            self.rows.follow(&difference);
+            matters |= self.rows.follow(&difference);
         }
         match replica.is_synced() && replica.generation() == self.northbound.last.generation() {
-            true => self.controller.handle_change(),
+            true if matters => self.controller.handle_change(),
+            // Pods come and go.
+            true => {}
             // What was sent in another session is in this replica, or never will be.
             false => {
                 self.in_flight = None;

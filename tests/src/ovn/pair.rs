@@ -1,0 +1,126 @@
+//! Two clusters, of which `east` has OVN-Kubernetes.
+
+use std::time::Duration;
+
+use crate::cluster::{Cluster, NAMESPACE, Settings};
+use crate::command::Run;
+use crate::daemon::Daemon;
+use crate::lab::Lab;
+use crate::netns::Namespace;
+use crate::ovn::OvnNode;
+use crate::pair::CONNECT_TIMEOUT;
+use crate::programs;
+use crate::topology::{Plan, PodPlan};
+use crate::wait::eventually;
+
+/// `east`, `west`, and the worker that writes east's OVN. The fields are in the order in which they have to end.
+#[derive(Debug)]
+pub struct OvnPair {
+    /// The worker; `None` while it does not run.
+    pub sync: Option<Daemon>,
+    /// The cluster with OVN-Kubernetes.
+    pub east: Cluster,
+    /// The other one.
+    pub west: Cluster,
+    /// The OVN of east's node.
+    pub ovn: OvnNode,
+    plan: Plan,
+    lab: Lab,
+}
+
+impl OvnPair {
+    /// Starts both in a lab whose first two clusters are `east` and `west`, with these lines in the gateways' configuration, and
+    /// waits until they have a cable.
+    ///
+    /// # Errors
+    /// The first thing that does not work.
+    pub fn start(lab: &Lab, plan: &Plan, extra: &[String]) -> anyhow::Result<Self> {
+        let ovn = OvnNode::install(lab, plan.cluster("east"))?;
+        let mut settings = Settings::of(lab);
+        settings.extra.extend(extra.iter().cloned());
+        let west = Cluster::start(lab, plan.cluster("west"), &settings)?;
+        settings.wrap = ["env", "SUBMARINER_NETWORKPLUGIN=OVNKubernetes"].map(str::to_owned).into();
+        let east = Cluster::start(lab, plan.cluster("east"), &settings)?;
+        let mut pair = Self { sync: None, east, west, ovn, plan: plan.clone(), lab: lab.clone() };
+        pair.start_sync()?;
+        pair.east.wait_handshakes(1, CONNECT_TIMEOUT)?;
+        pair.west.wait_handshakes(1, CONNECT_TIMEOUT)?;
+        Ok(pair)
+    }
+
+    /// Returns the worker's command line.
+    ///
+    /// # Errors
+    /// If it is not built.
+    pub fn sync_run(&self) -> anyhow::Result<Run> {
+        let cluster = self.plan.cluster("east");
+        let list = |networks: &[ipnet::IpNet]| {
+            networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        Ok(Run::new(programs::path("trieste-plugin-sync")?)
+            .args(["--store", &format!("dir:{}", self.east.store().display()), "--namespace", NAMESPACE])
+            .args(["--network-plugin=OVNKubernetes", "--cluster-id=east"])
+            .args(["--node-name", &self.east.node().name, "--ovn-northbound", &self.ovn.northbound()])
+            .args(["--cluster-cidrs", &list(&cluster.pod_cidrs)])
+            .args(["--service-cidrs", &list(&cluster.service_cidrs)])
+            .env("TRIESTE_PASS_FILE", self.lab.directory().join("plugin-sync.json")))
+    }
+
+    /// Starts the worker.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_sync(&mut self) -> anyhow::Result<()> {
+        self.sync = Some(Daemon::start(&self.lab, "plugin-sync", &self.sync_run()?)?);
+        Ok(())
+    }
+
+    /// Returns a pod.
+    #[must_use]
+    pub fn pod(&self, cluster: &str, number: usize) -> &PodPlan {
+        self.plan.cluster(cluster).pod(number)
+    }
+
+    /// Returns a pod's namespace.
+    #[must_use]
+    pub fn pod_namespace(&self, cluster: &str, number: usize) -> &Namespace {
+        &self.pod(cluster, number).namespace
+    }
+
+    /// Waits until OVN leads to every network of the other cluster, and has told its switch.
+    ///
+    /// # Errors
+    /// If it does not within [`CONNECT_TIMEOUT`].
+    pub fn wait_policies(&self) -> anyhow::Result<()> {
+        let wanted = self.plan.cluster("west").subnets().len();
+        eventually(&format!("{wanted} policies"), CONNECT_TIMEOUT, || {
+            let found = self.count_policies()?;
+            anyhow::ensure!(found == wanted, "there are {found}");
+            Ok(())
+        })?;
+        self.ovn.nbctl(&["--wait=hv", "sync"]).map(drop)
+    }
+
+    /// Returns how many policies lead to another cluster.
+    ///
+    /// # Errors
+    /// What ovn-nbctl says.
+    pub fn count_policies(&self) -> anyhow::Result<usize> {
+        Ok(self.ovn.nbctl(&["lr-policy-list", "ovn_cluster_router"])?.matches("reroute").count())
+    }
+
+    /// Removes the policies that lead to another cluster, as somebody might.
+    ///
+    /// # Errors
+    /// What ovn-nbctl says.
+    pub fn remove_policies(&self) -> anyhow::Result<()> {
+        let leading = ["--bare", "--columns=_uuid", "find", "Logical_Router_Policy", "action=reroute"];
+        for policy in self.ovn.nbctl(&leading)?.split_whitespace() {
+            self.ovn.nbctl(&["lr-policy-del", "ovn_cluster_router", policy])?;
+        }
+        self.ovn.nbctl(&["--wait=hv", "sync"]).map(drop)
+    }
+}
+
+/// Long enough for a SYN that is sent twice.
+pub const SOON: Duration = Duration::from_secs(4);
