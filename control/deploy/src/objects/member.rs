@@ -122,14 +122,17 @@ mod tests {
         });
         assert_eq!(container["securityContext"], security);
         let mounts: Vec<&Value> = container["volumeMounts"].as_array().unwrap().iter().collect();
-        assert!(mounts.iter().all(|mount| mount["readOnly"] == true));
-        let paths: Vec<&str> = mounts.iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
+        let (read_only, writable): (Vec<&Value>, Vec<&Value>) =
+            mounts.into_iter().partition(|mount| mount["readOnly"] == true);
+        let paths: Vec<&str> = read_only.iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
         assert_eq!(paths, ["/var/run/ovn-ic", "/var/run/openvswitch", "/var/run/ovn", "/etc/trieste/ovn"]);
+        assert_eq!(writable, [&json!({"name": "run", "mountPath": "/run/trieste"})], "the file for --check");
         let volumes = pod["volumes"].as_array().unwrap();
         for volume in &volumes[..3] {
             assert_eq!(volume["hostPath"]["type"], "DirectoryOrCreate", "a node has one of the folders");
         }
         assert_eq!(volumes[3]["secret"]["optional"], true);
+        assert_eq!(volumes[4], json!({"name": "run", "emptyDir": {"sizeLimit": "1Mi"}}));
         let check = json!(["/usr/local/bin/trieste-plugin-sync", "--check"]);
         assert_eq!(container["readinessProbe"]["exec"]["command"], check);
         assert_eq!(
@@ -155,18 +158,15 @@ mod tests {
         };
         assert_eq!(told(&options, "TRIESTE_OVN_NB"), "", "each worker looks for sockets");
         assert_eq!(told(&options, "OVN_CA"), "/etc/trieste/ovn/ca.crt");
-        assert_eq!(told(&options, "TRIESTE_ALLOW_REMOTE_CIDRS"), Value::Null);
         options.ovn.northbound = "tcp:ovnkube-db.ovn-kubernetes:6641".to_owned();
         options.cluster_cidrs = ["10.128.0.0/14", "fd01::/48"].map(|cidr| cidr.parse().unwrap()).into();
         options.service_cidrs = ["172.30.0.0/16", "fd02::/112"].map(|cidr| cidr.parse().unwrap()).into();
-        options.allow_remote_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
         for (name, value) in [
             ("TRIESTE_OVN_NB", "tcp:ovnkube-db.ovn-kubernetes:6641"),
             ("SUBMARINER_NETWORKPLUGIN", "OVNKubernetes"),
             ("SUBMARINER_CLUSTERID", "example"),
             ("SUBMARINER_CLUSTERCIDR", "10.128.0.0/14,fd01::/48"),
             ("SUBMARINER_SERVICECIDR", "172.30.0.0/16,fd02::/112"),
-            ("TRIESTE_ALLOW_REMOTE_CIDRS", "10.0.0.0/8"),
             ("OVN_PK", "/etc/trieste/ovn/tls.key"),
             ("OVN_CERT", "/etc/trieste/ovn/tls.crt"),
         ] {

@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use super::names::{ALLOW_REMOTE_CIDRS, OVN_TLS_SECRET, PLUGIN_SYNC};
+use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC};
 use super::options::joined;
 use super::pod::{Daemon, Volume, field, node_selector, path, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
@@ -26,7 +26,7 @@ const SOCKETS: [(&str, &str); 3] =
 /// Returns one worker on every node. It has no capability: OVN's sockets are root's, and that is all it needs.
 pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     let program = path("trieste-plugin-sync");
-    let mut variables = vec![
+    let variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
         variable("SUBMARINER_CLUSTERCIDR", joined(&options.cluster_cidrs)),
@@ -40,9 +40,6 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         field("NODE_NAME", "spec.nodeName"),
         field("POD_NAME", "metadata.name"),
     ];
-    if !options.allow_remote_cidrs.is_empty() {
-        variables.push(variable(ALLOW_REMOTE_CIDRS, joined(&options.allow_remote_cidrs)));
-    }
     let container = json!({
         "command": [program],
         "env": variables,
@@ -64,7 +61,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         component: "plugin-sync",
         init_containers: Vec::new(),
         container,
-        volumes: sockets.into_iter().chain([tls]).collect(),
+        volumes: sockets.into_iter().chain([tls, run_folder()]).collect(),
         node_selector: node_selector(options, &[]),
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,
@@ -72,4 +69,10 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         annotations: Vec::new(),
     };
     daemon.manifest()
+}
+
+/// Returns the folder with the file that says how a worker's work goes, which `--check` reads. It is the pod's own: workers have
+/// nothing to do with the node's.
+fn run_folder() -> Volume {
+    Volume::scratch("run", "/run/trieste")
 }

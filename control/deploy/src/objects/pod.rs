@@ -49,6 +49,12 @@ impl Volume {
         Self { name, source, at: path.to_owned(), is_read_only: false }
     }
 
+    /// Returns an empty folder of the pod's own, for a few small files.
+    pub(super) fn scratch(name: &'static str, at: &str) -> Self {
+        let source = json!({"emptyDir": {"sizeLimit": "1Mi"}});
+        Self { name, source, at: at.to_owned(), is_read_only: false }
+    }
+
     /// A Secret that only root in the container can read.
     pub(super) fn secret(name: &'static str, secret: &str, at: String) -> Self {
         let source = json!({"secret": {"secretName": secret, "defaultMode": 0o400}});

@@ -326,7 +326,7 @@ mod tests {
         let init = pod["initContainers"].as_array().unwrap();
         assert_eq!(init.len(), 1, "the folders of OVN are not swept away");
         assert_eq!(init[0]["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
-        assert_eq!(init[0]["volumeMounts"].as_array().unwrap().len(), 4);
+        assert_eq!(init[0]["volumeMounts"].as_array().unwrap().len(), 5);
         let variable = |name: &str| {
             let all = init[0]["env"].as_array().unwrap();
             all.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
