@@ -19,9 +19,12 @@ pub enum PluginSupport {
 /// writes.
 pub const OVN_KUBERNETES: &str = "OVNKubernetes";
 
+/// Calico, by the name of discovery: it masquerades towards networks of which it has no pool, and a worker of ours makes those.
+pub const CALICO: &str = "calico";
+
 /// Plugins by the names of discovery, which are upstream's where it has one.
 pub const PLUGINS: [(&str, PluginSupport); 9] = [
-    ("calico", PluginSupport::Served),
+    (CALICO, PluginSupport::Served),
     ("canal-flannel", PluginSupport::Served),
     ("cilium", PluginSupport::Generic),
     ("flannel", PluginSupport::Served),
@@ -40,12 +43,18 @@ pub fn plugin(name: &str) -> PluginSupport {
 }
 
 /// Plugins whose pods' addresses do not follow from what Kubernetes says of a node, so that they alone deliver there.
-const OWN_ADDRESSING: [&str; 3] = ["calico", "weave-net", OVN_KUBERNETES];
+const OWN_ADDRESSING: [&str; 3] = [CALICO, "weave-net", OVN_KUBERNETES];
 
 /// Says whether a plugin is OVN-Kubernetes, in any case of letters.
 #[must_use]
 pub fn is_ovn_kubernetes(name: &str) -> bool {
     name.eq_ignore_ascii_case(OVN_KUBERNETES)
+}
+
+/// Says whether a plugin is Calico, in any case of letters.
+#[must_use]
+pub fn is_calico(name: &str) -> bool {
+    name.eq_ignore_ascii_case(CALICO)
 }
 
 /// Says whether a plugin gives pods addresses that Kubernetes does not know by node. With several active gateways answers
@@ -70,6 +79,7 @@ mod tests {
         assert_eq!(plugin("generic"), PluginSupport::Generic);
         assert_eq!(plugin("ovnkubernetes"), PluginSupport::Served);
         assert!(is_ovn_kubernetes("ovnkubernetes") && !is_ovn_kubernetes("ovn"));
+        assert!(is_calico("Calico") && !is_calico("canal-flannel"));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
         assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));
         assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));

@@ -28,7 +28,8 @@ pub(super) struct ManifestsArgs {
     /// The member's service CIDRs, separated by commas
     #[arg(long, visible_alias = "servicecidr", value_name = "CIDRS", value_delimiter = ',')]
     service_cidrs: Vec<IpNet>,
-    /// The member's network plugin, by the name that join gives it: OVNKubernetes has objects of its own [default: generic]
+    /// The member's network plugin, by the name that join gives it: OVNKubernetes and calico have objects of their own
+    /// [default: generic]
     #[arg(long, value_name = "NAME")]
     network_plugin: Option<String>,
     /// With OVNKubernetes and one database for all nodes: that database, tcp:HOST:PORT or ssl:HOST:PORT [default: each node's
@@ -162,11 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn plugin_ovn_objects_are_printed_for_ovn_kubernetes() {
+    fn plugin_ovn_and_plugin_calico_objects_are_printed_for_those_plugins() {
         let has_worker =
             |words: &[&str]| to_yaml(&member(&options(words).unwrap())).contains(names::PLUGIN_SYNC);
-        assert!(!has_worker(&[]) && !has_worker(&["--network-plugin", "calico"]));
+        assert!(!has_worker(&[]) && !has_worker(&["--network-plugin", "canal-flannel"]));
         assert!(has_worker(&["--network-plugin", "ovnkubernetes"]));
+        assert!(has_worker(&["--network-plugin", "Calico"]));
         let database = "tcp:10.1.2.3:6641";
         let central = options(&["--network-plugin", "OVNKubernetes", "--ovn-northbound", database]).unwrap();
         assert_eq!(central.ovn.northbound, database);

@@ -5,12 +5,10 @@
 
 use serde_json::{Value, json};
 
+use super::deployment::Deployment;
 use super::names::{BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS};
 use super::options::joined;
-use super::pod::{
-    Volume, add_pull_secrets, clusterset_ip_ranges, field, node_selector, path, pod_labels, proxy_variables,
-    unprivileged, variable,
-};
+use super::pod::{Volume, clusterset_ip_ranges, field, path, proxy_variables, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
 
 /// Where a DNS server answers: a port that needs no right. The Service's is 53.
@@ -63,15 +61,16 @@ fn agent(options: &MemberOptions) -> Manifest {
     });
     let secret =
         Volume::group_secret("broker", BROKER_SECRET, format!("/run/secrets/submariner.io/{BROKER_SECRET}"));
-    let pods = Pods {
+    let deployment = Deployment {
         options,
         name: DISCOVERY_AGENT,
+        component: DISCOVERY_AGENT,
         replicas: 1,
         container,
         volumes: vec![secret],
         grace_seconds: 10,
     };
-    pods.manifest()
+    deployment.manifest()
 }
 
 /// Returns two servers, on two nodes where there are two: while one is exchanged the other answers.
@@ -97,10 +96,16 @@ fn dns(options: &MemberOptions) -> Manifest {
         "readinessProbe": probe("/ready", DNS_READY, 1, 2),
         "resources": MemoryLimit::DISCOVERY.resources("20m", "32Mi"),
     });
-    let grace_seconds = DNS_DRAIN + 5;
-    let pods =
-        Pods { options, name: DISCOVERY_DNS, replicas: 2, container, volumes: Vec::new(), grace_seconds };
-    pods.manifest()
+    let deployment = Deployment {
+        options,
+        name: DISCOVERY_DNS,
+        component: DISCOVERY_DNS,
+        replicas: 2,
+        container,
+        volumes: Vec::new(),
+        grace_seconds: DNS_DRAIN + 5,
+    };
+    deployment.manifest()
 }
 
 /// Returns the address to which the cluster's own DNS forwards.
@@ -131,64 +136,6 @@ fn probe(path: &str, port: u16, period: u32, failures: u32) -> Value {
         "failureThreshold": failures,
     })
 }
-
-/// A Deployment and what its pods are made of.
-struct Pods<'a> {
-    options: &'a MemberOptions,
-    /// The name of the Deployment, its container and its ServiceAccount.
-    name: &'static str,
-    replicas: u32,
-    /// The container, but for what both have.
-    container: Value,
-    volumes: Vec<Volume>,
-    grace_seconds: u32,
-}
-
-impl Pods<'_> {
-    fn manifest(self) -> Manifest {
-        let (name, namespace) = (self.name, self.options.namespace.clone());
-        let spec = json!({
-            "replicas": self.replicas,
-            "selector": {"matchLabels": {"app": name}},
-            // A new pod is ready before an old one goes.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "template": {"metadata": {"labels": pod_labels(name, name)}, "spec": self.pod_spec()},
-        });
-        Manifest::make("apps/v1", "Deployment", &namespace, name)
-            .labelled("app", name)
-            .labelled("component", name)
-            .with("spec", spec)
-    }
-
-    fn pod_spec(self) -> Value {
-        let options = self.options;
-        let mut container = self.container;
-        container["name"] = json!(self.name);
-        unprivileged(&mut container, options);
-        container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
-        let apart = json!([{"weight": 100, "podAffinityTerm": {
-            "labelSelector": {"matchLabels": {"app": self.name}}, "topologyKey": "kubernetes.io/hostname",
-        }}]);
-        let mut spec = json!({
-            "serviceAccountName": self.name,
-            "priorityClassName": "system-cluster-critical",
-            "terminationGracePeriodSeconds": self.grace_seconds,
-            "nodeSelector": node_selector(options, &[]),
-            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": apart}},
-            "securityContext": {"runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY},
-            "containers": [container],
-            "volumes": self.volumes.into_iter().map(Volume::object).collect::<Value>(),
-        });
-        if !options.tolerations.is_empty() {
-            spec["tolerations"] = json!(options.tolerations);
-        }
-        add_pull_secrets(&mut spec, options);
-        spec
-    }
-}
-
-/// The user of that name.
-const NOBODY: u32 = 65534;
 
 #[cfg(test)]
 mod tests {

@@ -13,9 +13,7 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     manifests.push(custom::submariner_resource(options));
     manifests.push(gateway::daemon_set(options));
     manifests.push(routeagent::daemon_set(options));
-    if options.has_ovn() {
-        manifests.push(plugin::daemon_set(options));
-    }
+    manifests.extend(plugin::workers(options));
     manifests.extend(services::member(options));
     if options.has_service_discovery() {
         manifests.extend(discovery::member(options));
@@ -27,10 +25,8 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::names::{
-        GATEWAY, MANAGED_BY_LABEL, PART_OF_LABEL, PLUGIN_SYNC, TRIESTE, VERSION_LABEL,
-    };
-    use super::super::{Secret, example, to_yaml};
+    use super::super::names::{GATEWAY, MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
+    use super::super::{Secret, example};
     use super::*;
 
     #[test]
@@ -86,91 +82,6 @@ mod tests {
                 })
                 .collect();
             assert!(!paths.is_empty());
-        }
-    }
-
-    /// Returns the example with a network plugin.
-    fn example_with(plugin: &str) -> MemberOptions {
-        MemberOptions { network_plugin: plugin.to_owned(), ..example() }
-    }
-
-    fn worker(options: &MemberOptions) -> Option<Value> {
-        let manifests = member(options);
-        let set = manifests.iter().find(|set| set.kind() == "DaemonSet" && set.name() == PLUGIN_SYNC)?;
-        Some(set.as_value()["spec"]["template"]["spec"].clone())
-    }
-
-    #[test]
-    fn plugin_ovn_worker_is_there_with_ovn_kubernetes_alone() {
-        for plugin in ["", "generic", "calico", "weave-net", "flannel", "OpenShiftSDN"] {
-            let manifests = member(&example_with(plugin));
-            assert!(!to_yaml(&manifests).contains("trieste-plugin-"), "{plugin}");
-        }
-        for plugin in ["OVNKubernetes", "ovnkubernetes"] {
-            assert!(worker(&example_with(plugin)).is_some(), "{plugin}");
-        }
-    }
-
-    #[test]
-    fn plugin_ovn_worker_sees_the_sockets_and_may_do_nothing_else() {
-        let options = example_with("OVNKubernetes");
-        let pod = worker(&options).unwrap();
-        let container = &pod["containers"][0];
-        let security = json!({
-            "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsUser": 0,
-            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
-        });
-        assert_eq!(container["securityContext"], security);
-        let mounts: Vec<&Value> = container["volumeMounts"].as_array().unwrap().iter().collect();
-        let (read_only, writable): (Vec<&Value>, Vec<&Value>) =
-            mounts.into_iter().partition(|mount| mount["readOnly"] == true);
-        let paths: Vec<&str> = read_only.iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
-        assert_eq!(paths, ["/var/run/ovn-ic", "/var/run/openvswitch", "/var/run/ovn", "/etc/trieste/ovn"]);
-        assert_eq!(writable, [&json!({"name": "run", "mountPath": "/run/trieste"})], "the file for --check");
-        let volumes = pod["volumes"].as_array().unwrap();
-        for volume in &volumes[..3] {
-            assert_eq!(volume["hostPath"]["type"], "DirectoryOrCreate", "a node has one of the folders");
-        }
-        assert_eq!(volumes[3]["secret"]["optional"], true);
-        assert_eq!(volumes[4], json!({"name": "run", "emptyDir": {"sizeLimit": "1Mi"}}));
-        let check = json!(["/usr/local/bin/trieste-plugin-sync", "--check"]);
-        assert_eq!(container["readinessProbe"]["exec"]["command"], check);
-        assert_eq!(
-            (&pod["hostNetwork"], &pod["dnsPolicy"]),
-            (&json!(true), &json!("ClusterFirstWithHostNet"))
-        );
-        assert_eq!(container["resources"]["limits"]["memory"], "256Mi");
-        // Wherever a route agent is, a worker is as well.
-        let agent = &pods(&options)[1];
-        for field in ["nodeSelector", "affinity", "tolerations", "priorityClassName"] {
-            assert_eq!(pod[field], agent[field], "{field}");
-        }
-    }
-
-    #[test]
-    fn plugin_ovn_worker_is_told_the_networks_and_the_database() {
-        let mut options = example_with("OVNKubernetes");
-        let told = |options: &MemberOptions, name: &str| -> Value {
-            let pod = worker(options).unwrap();
-            let variables = pod["containers"][0]["env"].as_array().unwrap().clone();
-            let found = variables.into_iter().find(|variable| variable["name"] == name);
-            found.map(|found| found["value"].clone()).unwrap_or_default()
-        };
-        assert_eq!(told(&options, "TRIESTE_OVN_NB"), "", "each worker looks for sockets");
-        assert_eq!(told(&options, "OVN_CA"), "/etc/trieste/ovn/ca.crt");
-        options.ovn.northbound = "tcp:ovnkube-db.ovn-kubernetes:6641".to_owned();
-        options.cluster_cidrs = ["10.128.0.0/14", "fd01::/48"].map(|cidr| cidr.parse().unwrap()).into();
-        options.service_cidrs = ["172.30.0.0/16", "fd02::/112"].map(|cidr| cidr.parse().unwrap()).into();
-        for (name, value) in [
-            ("TRIESTE_OVN_NB", "tcp:ovnkube-db.ovn-kubernetes:6641"),
-            ("SUBMARINER_NETWORKPLUGIN", "OVNKubernetes"),
-            ("SUBMARINER_CLUSTERID", "example"),
-            ("SUBMARINER_CLUSTERCIDR", "10.128.0.0/14,fd01::/48"),
-            ("SUBMARINER_SERVICECIDR", "172.30.0.0/16,fd02::/112"),
-            ("OVN_PK", "/etc/trieste/ovn/tls.key"),
-            ("OVN_CERT", "/etc/trieste/ovn/tls.crt"),
-        ] {
-            assert_eq!(told(&options, name), value, "{name}");
         }
     }
 

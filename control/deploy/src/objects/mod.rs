@@ -12,6 +12,7 @@
 mod broker;
 mod crds;
 mod custom;
+mod deployment;
 mod discovery;
 mod files;
 mod gateway;

@@ -13,7 +13,7 @@ pub const ROUTE_AGENT: &str = "submariner-routeagent";
 pub const GLOBALNET: &str = "submariner-globalnet";
 /// The route agents' Roles for clusterset IPs.
 pub const CLUSTERSET_IP: &str = "submariner-clusterset-ip";
-/// The DaemonSet of the workers that write a network plugin's database, its container, ServiceAccount and Roles.
+/// The DaemonSet or Deployment of the workers that write a network plugin's database, its container, ServiceAccount and Roles.
 pub const PLUGIN_SYNC: &str = "trieste-plugin-sync";
 /// The Lease of the one worker that writes a database which several of them reach.
 pub const PLUGIN_SYNC_LOCK: &str = "trieste-plugin-sync-lock";

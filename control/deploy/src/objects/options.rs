@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::requirements::is_ovn_kubernetes;
+use trieste_control::requirements::{is_calico, is_ovn_kubernetes};
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
 use super::{Image, MemoryLimit, Secret};
@@ -247,6 +247,11 @@ impl MemberOptions {
     /// Returns `true` if the network plugin is OVN-Kubernetes, whose database workers write.
     pub fn has_ovn(&self) -> bool {
         is_ovn_kubernetes(&self.network_plugin)
+    }
+
+    /// Returns `true` if the network plugin is Calico, whose IPPools workers write.
+    pub fn has_calico(&self) -> bool {
+        is_calico(&self.network_plugin)
     }
 
     /// The network plugin, never empty.

@@ -1,17 +1,24 @@
-//! The workers that write a network plugin's database, where the plugin is OVN-Kubernetes.
+//! The workers that write a network plugin's database, where the plugin has one: OVN-Kubernetes, Calico.
 //!
 //! ```text
-//!   route agents ──GatewayRoute, NonGatewayRoute──▶ workers ──rows──▶ OVN's northbound database, one or one per node
+//!   route agents ──GatewayRoute, NonGatewayRoute──▶ DaemonSet ──rows──▶ OVN's northbound database, one or one per node
+//!                ──GatewayRoute──▶ Deployment ──IPPools──▶ Calico, by the API server
 //! ```
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::deployment::Deployment;
 use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC};
 use super::options::joined;
 use super::pod::{Daemon, Volume, field, node_selector, path, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
 
-/// Rows stay when a worker ends, so that there is nothing to wait for.
+/// The program.
+const PROGRAM: &str = "trieste-plugin-sync";
+/// The `component` label of its pods.
+const COMPONENT: &str = "plugin-sync";
+
+/// What a worker has written stays when it ends; its last writes are given two seconds, and its term is handed over.
 const GRACE_SECONDS: u32 = 5;
 
 /// Where a worker has the Secret for TLS. The variables that name its files are OVN-Kubernetes' own; files that do not exist
@@ -23,9 +30,16 @@ const TLS: &str = "/etc/trieste/ovn";
 const SOCKETS: [(&str, &str); 3] =
     [("ovn-ic", "/var/run/ovn-ic"), ("openvswitch", "/var/run/openvswitch"), ("ovn", "/var/run/ovn")];
 
+/// Returns the workers that a member needs, if its plugin has a database.
+pub(super) fn workers(options: &MemberOptions) -> Option<Manifest> {
+    if options.has_ovn() {
+        return Some(daemon_set(options));
+    }
+    options.has_calico().then(|| deployment(options))
+}
+
 /// Returns one worker on every node. It has no capability: OVN's sockets are root's, and that is all it needs.
-pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
-    let program = path("trieste-plugin-sync");
+fn daemon_set(options: &MemberOptions) -> Manifest {
     let variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
@@ -40,27 +54,15 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         field("NODE_NAME", "spec.nodeName"),
         field("POD_NAME", "metadata.name"),
     ];
-    let container = json!({
-        "command": [program],
-        "env": variables,
-        "readinessProbe": {
-            "exec": {"command": [program, "--check"]},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "successThreshold": 1,
-            "failureThreshold": 3,
-        },
-        "resources": MemoryLimit::PLUGIN_SYNC.resources("10m", "16Mi"),
-    });
     // A node has one of them. What kind of file it is, is said, so that every runtime makes the others alike.
     let sockets = SOCKETS.map(|(name, at)| Volume::host(name, at, "DirectoryOrCreate").read_only());
     let tls = Volume::optional_secret("ovn-tls", OVN_TLS_SECRET, TLS.to_owned());
     let daemon = Daemon {
         options,
         name: PLUGIN_SYNC,
-        component: "plugin-sync",
+        component: COMPONENT,
         init_containers: Vec::new(),
-        container,
+        container: container(&variables),
         volumes: sockets.into_iter().chain([tls, run_folder()]).collect(),
         node_selector: node_selector(options, &[]),
         max_unavailable: json!("100%"),
@@ -71,8 +73,49 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     daemon.manifest()
 }
 
+/// Returns two workers, on two nodes where there are two, of which one is elected to write: pools belong to no node, and what a
+/// worker needs is the API server.
+fn deployment(options: &MemberOptions) -> Manifest {
+    let variables = [
+        variable("SUBMARINER_NAMESPACE", &options.namespace),
+        variable("SUBMARINER_NETWORKPLUGIN", options.plugin()),
+        variable("SUBMARINER_DEBUG", options.debug.to_string()),
+        field("POD_NAME", "metadata.name"),
+    ];
+    let deployment = Deployment {
+        options,
+        name: PLUGIN_SYNC,
+        component: COMPONENT,
+        replicas: 2,
+        container: container(&variables),
+        volumes: vec![run_folder()],
+        grace_seconds: GRACE_SECONDS,
+    };
+    deployment.manifest()
+}
+
+/// Returns what the containers of both have in common.
+fn container(variables: &[Value]) -> Value {
+    let program = path(PROGRAM);
+    json!({
+        "command": [program],
+        "env": variables,
+        "readinessProbe": {
+            "exec": {"command": [program, "--check"]},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "successThreshold": 1,
+            "failureThreshold": 3,
+        },
+        "resources": MemoryLimit::PLUGIN_SYNC.resources("10m", "16Mi"),
+    })
+}
+
 /// Returns the folder with the file that says how a worker's work goes, which `--check` reads. It is the pod's own: workers have
 /// nothing to do with the node's.
 fn run_folder() -> Volume {
     Volume::scratch("run", "/run/trieste")
 }
+
+#[cfg(test)]
+mod tests;

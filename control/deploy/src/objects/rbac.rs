@@ -21,7 +21,7 @@ mod plugin;
 pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
-pub use plugin::{PLUGIN_ACCOUNT, PLUGIN_ROUTES_HERE};
+pub use plugin::{CALICO_ACCOUNT, OVN_ACCOUNT, PLUGIN_ROUTES_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -400,8 +400,8 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
             manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));
         }
     }
-    if options.has_ovn() {
-        manifests.extend(of_accounts(namespace, &[PLUGIN_ACCOUNT], ("", &[])));
+    if let Some(account) = plugin::account(options) {
+        manifests.extend(of_accounts(namespace, &[account], ("", &[])));
         manifests.push(role(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES_HERE));
         manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
     }

@@ -1,12 +1,25 @@
-//! What is allowed besides in a cluster whose network plugin has a database that workers write: OVN-Kubernetes.
+//! What is allowed besides in a cluster whose network plugin has a database that workers write: OVN-Kubernetes, Calico.
 
 use super::{Account, Right, SUBMARINER};
+use crate::objects::MemberOptions;
 use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
 
-/// The workers' account. Where the database is, `join` has found out with rights of its own: a worker has none in the plugin's
+/// Returns the workers' account, if the plugin has a database.
+pub(super) fn account(options: &MemberOptions) -> Option<Account> {
+    if options.has_ovn() {
+        return Some(OVN_ACCOUNT);
+    }
+    options.has_calico().then_some(CALICO_ACCOUNT)
+}
+
+/// The workers' account with OVN-Kubernetes. Where the database is, `join` has found out with rights of its own: a worker has none in the plugin's
 /// namespace.
-pub const PLUGIN_ACCOUNT: Account =
-    Account { name: PLUGIN_SYNC, here: SYNC_HERE, beside: &[], everywhere: SYNC_EVERYWHERE };
+pub const OVN_ACCOUNT: Account =
+    Account { name: PLUGIN_SYNC, here: OVN_HERE, beside: &[], everywhere: OVN_EVERYWHERE };
+
+/// The workers' account with Calico. Objects that are written are what Calico calls its database, of the whole cluster.
+pub const CALICO_ACCOUNT: Account =
+    Account { name: PLUGIN_SYNC, here: CALICO_HERE, beside: &[], everywhere: CALICO_EVERYWHERE };
 
 /// What a route agent may do besides, in the member's namespace.
 pub const PLUGIN_ROUTES_HERE: &[Right] = &[Right {
@@ -14,12 +27,12 @@ pub const PLUGIN_ROUTES_HERE: &[Right] = &[Right {
     resources: &["gatewayroutes", "nongatewayroutes"],
     names: &[],
     verbs: &["create", "get", "list", "watch", "update", "delete"],
-    reason: "with OVN-Kubernetes only: the gateway's route agent says which next hops lead to which remote networks",
+    reason: "with OVN-Kubernetes and Calico only: the gateway's route agent says which next hops lead to which remote networks",
 }];
 
 const FOLLOW: &[&str] = &["get", "list", "watch"];
 
-const SYNC_HERE: &[Right] = &[
+const OVN_HERE: &[Right] = &[
     Right {
         group: SUBMARINER,
         resources: &["gatewayroutes", "nongatewayroutes"],
@@ -50,10 +63,53 @@ const SYNC_HERE: &[Right] = &[
     },
 ];
 
-const SYNC_EVERYWHERE: &[Right] = &[Right {
+const OVN_EVERYWHERE: &[Right] = &[Right {
     group: "",
     resources: &["nodes"],
     names: &[],
     verbs: FOLLOW,
     reason: "with OVN-Kubernetes only: a worker learns which nodes its zone has, and whether the gateway's is one of them",
 }];
+
+const CALICO_HERE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["gatewayroutes"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "with Calico only: a worker keeps an IPPool for each network that they name",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[PLUGIN_SYNC_LOCK],
+        verbs: &["get", "list", "watch", "update", "delete"],
+        reason: "with Calico only: workers elect the one that writes; the last one removes the Lease",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["create"],
+        reason: "with Calico only: the first worker makes the Lease; Kubernetes cannot restrict creation to a name",
+    },
+];
+
+const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "delete"];
+
+const CALICO_EVERYWHERE: &[Right] = &[
+    Right {
+        group: "projectcalico.org",
+        resources: &["ippools"],
+        names: &[],
+        verbs: WRITE,
+        reason: "with Calico only: a worker writes the pools of remote networks; Kubernetes cannot restrict it to those",
+    },
+    Right {
+        group: "crd.projectcalico.org",
+        resources: &["ippools"],
+        names: &[],
+        verbs: WRITE,
+        reason: "likewise: the same pools, where Calico's own API server is not installed",
+    },
+];

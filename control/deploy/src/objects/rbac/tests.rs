@@ -4,7 +4,7 @@ use super::*;
 fn every_right() -> Vec<Right> {
     let of_accounts = ACCOUNTS
         .iter()
-        .chain([&PLUGIN_ACCOUNT])
+        .chain([&OVN_ACCOUNT, &CALICO_ACCOUNT])
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
     let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
     let of_clusterset = CLUSTERSET_HERE.iter().chain(CLUSTERSET_EVERYWHERE);
@@ -40,7 +40,7 @@ fn every_right_has_a_reason_and_names_what_it_is_about() {
 
 #[test]
 fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_read_outside_of_the_namespace() {
-    for account in ACCOUNTS.into_iter().chain([PLUGIN_ACCOUNT]) {
+    for account in ACCOUNTS.into_iter().chain([OVN_ACCOUNT]) {
         for right in account.here.iter().chain(account.beside).chain(account.everywhere) {
             assert!(!right.resources.contains(&"secrets"), "{right:?}");
         }
@@ -128,7 +128,7 @@ fn plugin_ovn_rights_are_given_with_ovn_kubernetes_alone_and_none_in_the_plugins
         let rights = member(options).into_iter().filter(is_it);
         rights.collect()
     };
-    for plugin in ["", "generic", "calico", "kindnet"] {
+    for plugin in ["", "generic", "canal-flannel", "kindnet"] {
         options.network_plugin = plugin.to_owned();
         assert!(named(&options).is_empty(), "{plugin}");
     }
@@ -149,9 +149,33 @@ fn plugin_ovn_rights_are_given_with_ovn_kubernetes_alone_and_none_in_the_plugins
     );
     // A worker changes nothing but the Lease of its own.
     let writes = |right: &&Right| right.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"));
-    let of_worker = || PLUGIN_ACCOUNT.here.iter().chain(PLUGIN_ACCOUNT.everywhere).filter(writes);
+    let of_worker = || OVN_ACCOUNT.here.iter().chain(OVN_ACCOUNT.everywhere).filter(writes);
     assert!(of_worker().all(|right| right.resources == ["leases"]));
     assert!(of_worker().all(|right| right.verbs == ["create"] || right.names == [PLUGIN_SYNC_LOCK]));
+}
+
+#[test]
+fn plugin_calico_rights_are_to_write_pools_and_one_lease() {
+    let mut options = crate::objects::example();
+    options.network_plugin = "Calico".to_owned();
+    let rights: Vec<Manifest> = member(&options)
+        .into_iter()
+        .filter(|manifest| [PLUGIN_SYNC, PLUGIN_ROUTES].contains(&manifest.name()))
+        .collect();
+    let kinds: Vec<&str> = rights.iter().map(Manifest::kind).collect();
+    let wanted =
+        ["ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Role", "RoleBinding"];
+    assert_eq!(kinds, wanted, "as with OVN-Kubernetes, so that one replaces the other");
+    let verbs = json!(["get", "list", "watch", "create", "update", "delete"]);
+    let pools = ["projectcalico.org", "crd.projectcalico.org"]
+        .map(|group| json!({"apiGroups": [group], "resources": ["ippools"], "verbs": verbs}));
+    assert_eq!(rights[2].as_value()["rules"], json!(pools));
+    let writes = |right: &&Right| right.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"));
+    for right in CALICO_ACCOUNT.here.iter().filter(writes) {
+        assert_eq!(right.resources, ["leases"]);
+        assert!(right.verbs == ["create"] || right.names == [PLUGIN_SYNC_LOCK], "{right:?}");
+    }
+    assert!(CALICO_ACCOUNT.beside.is_empty());
 }
 
 /// Every right as a line of the documentation.
@@ -165,7 +189,7 @@ fn lines() -> Vec<String> {
         format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
     };
     let mut lines = Vec::new();
-    let accounts = ACCOUNTS.iter().chain([&PLUGIN_ACCOUNT]).chain(&DISCOVERY_ACCOUNTS);
+    let accounts = ACCOUNTS.iter().chain([&OVN_ACCOUNT, &CALICO_ACCOUNT]).chain(&DISCOVERY_ACCOUNTS);
     for Account { name, here, beside, everywhere } in accounts {
         lines.extend(here.iter().map(|right| line(name, "namespace", right)));
         lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
