@@ -2,19 +2,21 @@
 //!
 //! ```text
 //!   services withdrawn ──▶ gateways cleaned ──▶ left the broker ──▶ next hops withdrawn ──▶ other nodes cleaned
-//!                      ──▶ OVN's database cleaned ──▶ objects ──▶ namespace, node labels, definitions
+//!                      ──▶ OVN's database or Calico's pools cleaned ──▶ objects ──▶ namespace, node labels, definitions
 //! ```
 //!
 //! Gateways go first: peers stop sending, and what is still sent here for a remote cluster ends in the guards of each
 //! node instead of leaving in clear; those go last. With OVN-Kubernetes pods' packets do not pass the nodes' guards: rows of
 //! its database refuse them, and go after the guards. The rows that lead packets to the former gateway's node go before its
-//! guard: that node would forward them in clear. Every step looks at what is there, so that a run that was
+//! guard: that node would forward them in clear. With Calico pods' packets pass the guards, and pools lead nowhere: they go
+//! last, so that nobody is masqueraded while anything still flows. Every step looks at what is there, so that a run that was
 //! interrupted is finished by the next one.
 
 mod clean;
 mod leave;
 mod look;
 mod plugin;
+mod pools;
 
 use std::time::Duration;
 
@@ -72,6 +74,7 @@ pub async fn uninstall(
     left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
     left.extend(clean::nodes(server, options, PLUGIN_SYNC, "Cleaning OVN's database", steps).await?);
     still_there(left, options, steps)?;
+    pools::remove_pools(server, options, steps).await?;
     // Whatever clusters are left on the broker, one of them may be the one that has just left.
     let stays = look::registered(server, &options.broker_namespace, found.member.as_ref()).await?;
 

@@ -11,9 +11,10 @@ use crate::server::Server;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// Objects of a cluster whose network plugin was OVN-Kubernetes, in the order in which they go.
-const OF_PLUGIN: [(&str, &str, &str); 8] = [
+/// Objects that serve a network plugin with a database of its own, in the order in which they go.
+const OF_PLUGIN: [(&str, &str, &str); 9] = [
     ("apps/v1", "DaemonSet", PLUGIN_SYNC),
+    ("apps/v1", "Deployment", PLUGIN_SYNC),
     (RBAC, "RoleBinding", PLUGIN_ROUTES),
     (RBAC, "Role", PLUGIN_ROUTES),
     (RBAC, "RoleBinding", PLUGIN_SYNC),
@@ -38,11 +39,11 @@ pub(super) async fn unwanted(local: &Server, member: &MemberOptions) -> Result<(
             remove(local, &place).await?;
         }
     }
-    if member.has_ovn() {
-        return Ok(());
-    }
-    // The plugin's database has gone with the plugin, so that there are no rows to be removed.
+    // What the database of the former plugin holds has gone with that plugin, or is no harm without it.
     for (version, kind, name) in OF_PLUGIN {
+        if wanted.iter().any(|manifest| (manifest.kind(), manifest.name()) == (kind, name)) {
+            continue;
+        }
         let place = if kind.starts_with("Cluster") {
             ObjectRef::cluster_wide(version, kind, name)
         } else {
@@ -61,23 +62,51 @@ mod tests {
     use super::*;
     use crate::server::fake::Fake;
 
+    /// Returns the kinds of what serves a plugin.
+    fn kinds(fake: &Fake, namespace: &str) -> Vec<&'static str> {
+        let place = |(version, kind, name): (&str, &str, &str)| match kind.starts_with("Cluster") {
+            true => ObjectRef::cluster_wide(version, kind, name),
+            false => ObjectRef::namespaced(version, kind, namespace, name),
+        };
+        OF_PLUGIN.into_iter().filter(|object| fake.has(&place(*object))).map(|(_, kind, _)| kind).collect()
+    }
+
     #[tokio::test]
-    async fn plugin_ovn_objects_go_when_the_plugin_has_gone_and_stay_while_it_is_there() {
-        let fake = Fake::default();
-        let mut member = objects::example();
-        member.network_plugin = "OVNKubernetes".to_owned();
-        let mut names = Vec::new();
-        for manifest in objects::member(&member) {
-            if [PLUGIN_SYNC, PLUGIN_ROUTES].contains(&manifest.name()) {
-                names.extend(ObjectRef::of(manifest.as_value()));
-                fake.put(manifest.as_value().clone());
+    async fn plugin_ovn_and_plugin_calico_objects_go_with_their_plugin_and_the_other_ones_come() {
+        let rights = ["RoleBinding", "Role", "RoleBinding", "Role", "ClusterRoleBinding", "ClusterRole"];
+        let of = |workload| [&[workload], &rights[..], &["ServiceAccount"]].concat();
+        for (before, now, left) in [
+            ("OVNKubernetes", "OVNKubernetes", of("DaemonSet")),
+            ("OVNKubernetes", "calico", of("Deployment")),
+            ("OVNKubernetes", "generic", Vec::new()),
+            ("calico", "Calico", of("Deployment")),
+            ("calico", "OVNKubernetes", of("DaemonSet")),
+            ("calico", "generic", Vec::new()),
+            ("generic", "calico", of("Deployment")),
+        ] {
+            let fake = Fake::default();
+            let mut member = objects::example();
+            for plugin in [before, now] {
+                member.network_plugin = plugin.to_owned();
+                for manifest in objects::member(&member) {
+                    if [PLUGIN_SYNC, PLUGIN_ROUTES].contains(&manifest.name()) {
+                        fake.put(manifest.as_value().clone());
+                    }
+                }
             }
+            unwanted(&fake.server(), &member).await.unwrap();
+            assert_eq!(kinds(&fake, &member.namespace), left, "{before}, then {now}");
         }
-        assert_eq!(names.len(), OF_PLUGIN.len());
+    }
+
+    #[tokio::test]
+    async fn plugin_calico_objects_of_somebody_else_stay() {
+        let fake = Fake::default();
+        let member = objects::example();
+        let place = ObjectRef::namespaced("apps/v1", "Deployment", &member.namespace, PLUGIN_SYNC);
+        fake.put(serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": member.namespace, "name": PLUGIN_SYNC}}));
         unwanted(&fake.server(), &member).await.unwrap();
-        assert!(names.iter().all(|place| fake.has(place)));
-        member.network_plugin = "calico".to_owned();
-        unwanted(&fake.server(), &member).await.unwrap();
-        assert!(names.iter().all(|place| !fake.has(place)), "{names:?}");
+        assert!(fake.has(&place));
     }
 }

@@ -34,6 +34,11 @@ pub(super) async fn until_up(
         rolled_out(local, member, PLUGIN_SYNC, until, patience, steps).await?;
         steps.end(Outcome::Success);
     }
+    if member.has_calico() {
+        steps.begin("Waiting for the workers on Calico's IPPools");
+        deployed(local, member, PLUGIN_SYNC, until, patience).await?;
+        steps.end(Outcome::Success);
+    }
     if member.has_service_discovery() {
         steps.begin("Waiting for the service discovery agent and the DNS servers");
         for name in [DISCOVERY_AGENT, DISCOVERY_DNS] {

@@ -87,8 +87,8 @@ fn freed(made: &Value, is_early: bool) -> Option<Value> {
     Some(change)
 }
 
-/// The DaemonSet that cleans what the pods of another one have done.
-fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
+/// Returns a pod's specification that runs a program once, to clean up what it has done, and then waits.
+pub(super) fn cleaning_pod(live: &Value) -> Value {
     let mut pod = live["spec"]["template"]["spec"].clone();
     let mut program = pod["containers"][0].take();
     let image = program["image"].clone();
@@ -131,10 +131,21 @@ fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     if let Some(selector) = pod["nodeSelector"].as_object_mut() {
         selector.remove(GATEWAY_LABEL);
     }
-    pod["nodeSelector"][PARKED] = json!("true");
-    let labels = json!({
+    pod
+}
+
+/// Returns the labels of what cleans, and of its pods.
+pub(super) fn labels(name: &str) -> Value {
+    json!({
         "app": name, PART_OF_LABEL: TRIESTE, MANAGED_BY_LABEL: TRIESTE, VERSION_LABEL: env!("CARGO_PKG_VERSION"),
-    });
+    })
+}
+
+/// The DaemonSet that cleans what the pods of another one have done.
+fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
+    let mut pod = cleaning_pod(live);
+    pod["nodeSelector"][PARKED] = json!("true");
+    let labels = labels(name);
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"namespace": namespace, "name": name, "labels": labels},
@@ -175,7 +186,11 @@ fn sweep(pod: &mut Value, image: &Value, policy: &Value, security: &Value) {
 }
 
 /// Waits until no pod of the program runs, but for nodes that are not ready, where one never ends: those are returned.
-async fn gone(server: &Server, options: &Uninstall, app: &str) -> Result<Vec<String>, DeployError> {
+pub(super) async fn gone(
+    server: &Server,
+    options: &Uninstall,
+    app: &str,
+) -> Result<Vec<String>, DeployError> {
     let until = Instant::now() + options.patience;
     loop {
         let away = away(server).await?;
@@ -206,7 +221,7 @@ fn node_of(pod: &Value) -> String {
 
 /// Forgets pods on nodes that are not ready: nobody is there to say that they have ended, and their namespace would
 /// wait for it.
-async fn abandon(server: &Server, options: &Uninstall, app: &str) -> Result<(), DeployError> {
+pub(super) async fn abandon(server: &Server, options: &Uninstall, app: &str) -> Result<(), DeployError> {
     let away = away(server).await?;
     if away.is_empty() {
         return Ok(());

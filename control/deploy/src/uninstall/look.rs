@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
+use trieste_control::requirements::is_calico;
 
 use super::{Uninstall, ours};
 use crate::broker_info::BrokerInfo;
@@ -45,6 +46,12 @@ const WRITTEN: [(&str, &str); 9] = [
     ("submariner.io/v1alpha1", "Submariner"),
     ("submariner.io/v1alpha1", "Broker"),
 ];
+
+/// Versions that Calico serves its pools in; objects are the same. Its own API server may be away.
+const POOLS: [&str; 2] = ["crd.projectcalico.org/v1", "projectcalico.org/v3"];
+
+/// The label of pools for remote networks, upstream's (api §8.5).
+const POOL_LABEL: &str = "submariner.io/ippool";
 
 /// Kinds whose objects say that somebody uses the definitions: those of members and of brokers.
 const USERS: [(&str, &str); 5] = [
@@ -205,6 +212,7 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
     found.objects.extend(inside(server, &paths_namespace(&options.namespace)).await?);
     found.elsewhere = elsewhere(server, options).await?;
     if found.elsewhere.members.is_empty() {
+        found.objects.extend(pools(server, &submariner).await?);
         for kind in ["ClusterRoleBinding", "ClusterRole"] {
             found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
         }
@@ -319,6 +327,18 @@ async fn inside(server: &Server, namespace: &str) -> Result<Vec<ObjectRef>, Depl
 /// Says whether a Lease of this name in a namespace of ours is one of a program's.
 fn is_our_lease(name: &str) -> bool {
     name.starts_with("submariner-") || name.starts_with(SLOT_PREFIX) || name == PLUGIN_SYNC_LOCK
+}
+
+/// Calico's IPPools of remote networks, where the member's plugin is Calico. The workers remove them; what is found here is what
+/// stays if somebody has removed those.
+async fn pools(server: &Server, submariner: &ObjectRef) -> Result<Vec<ObjectRef>, DeployError> {
+    let member = server.find(submariner).await?.unwrap_or_default();
+    if !is_calico(member["status"]["networkPlugin"].as_str().unwrap_or_default()) {
+        return Ok(Vec::new());
+    }
+    let all = server.list_served(&POOLS, "IPPool", None).await?;
+    let is_remote = |pool: &&Value| pool["metadata"]["labels"][POOL_LABEL] == "true";
+    Ok(all.iter().filter(is_remote).filter_map(ObjectRef::of).collect())
 }
 
 /// The namespace itself, if it has its usual name or we have made it.

@@ -32,6 +32,17 @@ pub(super) async fn withdraw(
         return Ok(());
     }
     steps.begin("Withdrawing the next hops from OVN");
+    let count = delete_next_hops(server, namespace).await?;
+    if count > 0 {
+        steps.remark(Outcome::Success, &format!("Next hops: {count} deleted"));
+        sleep(FOLLOWED.min(patience)).await;
+    }
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// Deletes the next hops of a namespace; returns how many there were.
+pub(super) async fn delete_next_hops(server: &Server, namespace: &str) -> Result<usize, DeployError> {
     let mut count = 0;
     for kind in KINDS {
         let found = server.list("submariner.io/v1", kind, Some(namespace), "").await?;
@@ -39,12 +50,7 @@ pub(super) async fn withdraw(
             count += usize::from(server.delete(&place).await?);
         }
     }
-    if count > 0 {
-        steps.remark(Outcome::Success, &format!("Next hops: {count} deleted"));
-        sleep(FOLLOWED.min(patience)).await;
-    }
-    steps.end(Outcome::Success);
-    Ok(())
+    Ok(count)
 }
 
 #[cfg(test)]
