@@ -15,17 +15,18 @@
 mod clean;
 mod leave;
 mod look;
+mod options;
 mod plugin;
 mod pools;
-
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
 
 pub(crate) use leave::{on_broker, remove_from_broker};
 pub use look::{Elsewhere, Found, broker_namespace, look};
+pub use options::Uninstall;
 
+use self::options::LEFT;
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
@@ -35,19 +36,6 @@ use crate::service_discovery;
 
 /// The name in the labels of pods that `trieste diagnose` starts.
 const PROBE: &str = "trieste-probe";
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub struct Uninstall {
-    /// The member's namespace.
-    pub namespace: String,
-    /// The broker's namespace, if this cluster is one.
-    pub broker_namespace: String,
-    /// How long nodes may take to be cleaned.
-    pub patience: Duration,
-    /// Whether nodes that cannot be cleaned are left as they are.
-    pub force: bool,
-}
 
 /// Removes what [`look`](look()) has found. `account` speaks to the broker with the rights of `broker-info.subm`; without it
 /// the member's account there stays, and is told.
@@ -109,10 +97,6 @@ pub async fn uninstall(
     }
     definitions(server, steps).await
 }
-
-/// What stays on a node that was not cleaned, and how it is removed there.
-const LEFT: &str = "there stays what the kernel has until a reboot, and the folder /var/lib/trieste: rm -r /var/lib/trieste; with \
-     OVN-Kubernetes and a database per node also its rows: docs/operations/install.md says how they go by hand";
 
 /// Nodes that were not cleaned since they are not ready. What cleans them stays for them, unless they are given up.
 fn still_there(mut left: Vec<String>, options: &Uninstall, steps: &mut dyn Steps) -> Result<(), DeployError> {
@@ -253,13 +237,10 @@ async fn definitions(server: &Server, steps: &mut dyn Steps) -> Result<(), Deplo
     Ok(())
 }
 
-/// The query for everything that we have applied.
-fn ours() -> String {
-    format!("labelSelector={}%3D{TRIESTE}", MANAGED_BY_LABEL.replace('/', "%2F"))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::server::fake::Fake;
     use trieste_control::steps::Record;

@@ -400,7 +400,7 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
             manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));
         }
     }
-    if let Some(account) = plugin::account(options) {
+    if let Some(account) = plugin_account(options) {
         manifests.extend(of_accounts(namespace, &[account], ("", &[])));
         manifests.push(role(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES_HERE));
         manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
@@ -410,6 +410,14 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
         manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, (DISCOVERY_AGENT, global)));
     }
     manifests
+}
+
+/// Returns the workers' account, if the plugin has a database.
+fn plugin_account(options: &MemberOptions) -> Option<Account> {
+    if options.has_ovn() {
+        return Some(OVN_ACCOUNT);
+    }
+    options.has_calico().then_some(CALICO_ACCOUNT)
 }
 
 /// Makes accounts, Roles and bindings; one account has more rights in the whole cluster than usual.

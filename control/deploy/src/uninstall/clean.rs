@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::Uninstall;
+use super::options::{LEFT, Uninstall};
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
@@ -141,7 +141,7 @@ pub(super) fn labels(name: &str) -> Value {
     })
 }
 
-/// The DaemonSet that cleans what the pods of another one have done.
+/// Returns the DaemonSet that cleans what the pods of another one have done.
 fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
     let mut pod = cleaning_pod(live);
     pod["nodeSelector"][PARKED] = json!("true");
@@ -255,7 +255,7 @@ async fn cleaned(
             let state = pods(server, &options.namespace, &cleaner.name).await?;
             let what = format!("not all nodes were cleaned ({})", counts(&set));
             if options.force {
-                steps.remark(Outcome::Warning, &format!("{what}; {}", super::LEFT));
+                steps.remark(Outcome::Warning, &format!("{what}; {}", LEFT));
                 return Ok(waits);
             }
             return Err(late(&what, state, options.patience));

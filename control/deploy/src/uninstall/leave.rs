@@ -3,8 +3,8 @@
 use serde_json::Value;
 use trieste_control::steps::{Outcome, Steps};
 
-use super::Uninstall;
 use super::look::Member;
+use super::options::Uninstall;
 use crate::connect::{BrokerLogin, connect};
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;

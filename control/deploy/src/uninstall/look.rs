@@ -5,14 +5,14 @@ use serde_json::Value;
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
 use trieste_control::requirements::is_calico;
 
-use super::{Uninstall, ours};
+use super::options::Uninstall;
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, NAMESPACE, PLUGIN_SYNC, PLUGIN_SYNC_LOCK,
-    ROUTE_AGENT, SUBMARINER, TRIESTE, policy_name,
+    BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, MANAGED_BY_LABEL, NAMESPACE, PLUGIN_SYNC,
+    PLUGIN_SYNC_LOCK, ROUTE_AGENT, SUBMARINER, TRIESTE, policy_name,
 };
 use crate::server::Server;
 
@@ -329,8 +329,8 @@ fn is_our_lease(name: &str) -> bool {
     name.starts_with("submariner-") || name.starts_with(SLOT_PREFIX) || name == PLUGIN_SYNC_LOCK
 }
 
-/// Calico's IPPools of remote networks, where the member's plugin is Calico. The workers remove them; what is found here is what
-/// stays if somebody has removed those.
+/// Returns Calico's IPPools of remote networks, where the member's plugin is Calico. The workers remove them; these are what stays if
+/// somebody has removed those.
 async fn pools(server: &Server, submariner: &ObjectRef) -> Result<Vec<ObjectRef>, DeployError> {
     let member = server.find(submariner).await?.unwrap_or_default();
     if !is_calico(member["status"]["networkPlugin"].as_str().unwrap_or_default()) {
@@ -341,9 +341,13 @@ async fn pools(server: &Server, submariner: &ObjectRef) -> Result<Vec<ObjectRef>
     Ok(all.iter().filter(is_remote).filter_map(ObjectRef::of).collect())
 }
 
+/// Returns the query for everything that we have applied.
+fn ours() -> String {
+    format!("labelSelector={}%3D{TRIESTE}", MANAGED_BY_LABEL.replace('/', "%2F"))
+}
+
 /// The namespace itself, if it has its usual name or we have made it.
 async fn namespace(server: &Server, name: &str, usual: &str) -> Result<Option<ObjectRef>, DeployError> {
-    use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
     let place = ObjectRef::cluster_wide("v1", "Namespace", name);
     let Some(found) = server.find(&place).await? else { return Ok(None) };
     let is_ours = name == usual || found["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::Uninstall;
 use super::clean::{abandon, cleaning_pod, gone, labels};
+use super::options::Uninstall;
 use super::plugin::delete_next_hops;
 use crate::apply::remove;
 use crate::error::DeployError;

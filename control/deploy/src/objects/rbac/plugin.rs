@@ -1,16 +1,7 @@
 //! What is allowed besides in a cluster whose network plugin has a database that workers write: OVN-Kubernetes, Calico.
 
 use super::{Account, Right, SUBMARINER};
-use crate::objects::MemberOptions;
 use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
-
-/// Returns the workers' account, if the plugin has a database.
-pub(super) fn account(options: &MemberOptions) -> Option<Account> {
-    if options.has_ovn() {
-        return Some(OVN_ACCOUNT);
-    }
-    options.has_calico().then_some(CALICO_ACCOUNT)
-}
 
 /// The workers' account with OVN-Kubernetes. Where the database is, `join` has found out with rights of its own: a worker has none in the plugin's
 /// namespace.
