@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trieste_control::requirements::{OLDEST_KUBERNETES as OLDEST, PluginSupport, is_ovn_kubernetes};
+use trieste_control::requirements::{
+    OLDEST_KUBERNETES as OLDEST, PluginSupport, is_calico, is_ovn_kubernetes,
+};
 
 use super::Finding;
 use crate::object_ref::ObjectRef;
@@ -152,9 +154,10 @@ pub fn drivers(ours: &Offer, others: &[Offer], was_member: bool) -> Vec<Finding>
 /// Looks at the network plugin.
 pub fn plugin(name: &str) -> Vec<Finding> {
     match trieste_control::requirements::plugin(name) {
-        PluginSupport::Served if name.eq_ignore_ascii_case("calico") => {
-            let text = "Calico needs an IPPool (disabled, natOutgoing false) for each remote CIDR";
-            vec![Finding::suspect(text, "trieste diagnose cni says which are missing")]
+        PluginSupport::Served if is_calico(name) => {
+            let text = "Calico gets an IPPool (disabled, natOutgoing false) for each remote CIDR: trieste-plugin-sync makes \
+                        and removes them, and leaves alone what others have made";
+            vec![Finding::good(text)]
         }
         PluginSupport::Served => Vec::new(),
         PluginSupport::Generic | PluginSupport::Unknown => {
@@ -376,6 +379,10 @@ mod tests {
         assert_eq!(plugin("Kindnet"), []);
         assert_eq!(plugin("generic")[0].outcome, Outcome::Warning);
         assert_eq!(plugin("OVNKubernetes"), []);
+        let calico = plugin("Calico");
+        assert!(
+            calico[0].outcome == Outcome::Success && calico[0].text.contains("trieste-plugin-sync makes")
+        );
     }
 
     #[test]

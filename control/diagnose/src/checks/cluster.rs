@@ -5,7 +5,7 @@ use trieste_control::api::{ConnectionStatus, Gateway, HaStatus, RouteAgent};
 use trieste_control::requirements::{self, OLDEST_KUBERNETES as OLDEST, PluginSupport};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{CheckError, Checked};
+use super::{CheckError, Checked, WORKER, is_of_us};
 use crate::agents::Agents as _;
 use crate::facts::{FactError, Found, within};
 
@@ -64,8 +64,8 @@ pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
     let (outcome, text) = judge_plugin(plugin);
     steps.remark(outcome, &text);
     steps.end(Outcome::Success);
-    if plugin.eq_ignore_ascii_case("calico") {
-        calico(checked, steps).await?;
+    if requirements::is_calico(plugin) {
+        calico(checked, members.iter().any(is_of_us), steps).await?;
     }
     Ok(())
 }
@@ -92,16 +92,37 @@ fn judge_plugin(plugin: &str) -> (Outcome, String) {
     }
 }
 
-/// Calico masquerades towards networks of which it has no pool.
-async fn calico(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
+/// Looks for Calico's pools: it masquerades towards networks of which it has none. Where the member is ours, workers make them.
+async fn calico(checked: &Checked, has_workers: bool, steps: &mut dyn Steps) -> Result<(), CheckError> {
     steps.begin("Calico CNI detected, checking if the Submariner IPPool pre-requisites are configured");
     let pools = checked.source.pools().await?;
     let gateways = checked.source.gateways().await?;
-    for text in pool_problems(&gateways, &pools) {
-        steps.remark(Outcome::Failure, &text);
+    let problems = pool_problems(&gateways, &pools);
+    for text in &problems {
+        steps.remark(Outcome::Failure, text);
+    }
+    if let Some(text) =
+        missing_pools(&problems, &checked.kubectl, &checked.source.namespace).filter(|_| has_workers)
+    {
+        steps.remark(Outcome::Warning, &text);
     }
     steps.end(Outcome::Success);
     Ok(())
+}
+
+/// The first words about a pool that is not there, upstream's.
+const NO_POOL: &str = "Could not find any IPPool";
+
+/// Returns who makes pools that are missing, and where it says what keeps it from that.
+fn missing_pools(problems: &[String], kubectl: &str, namespace: &str) -> Option<String> {
+    let is_missing = problems.iter().any(|problem| problem.starts_with(NO_POOL));
+    is_missing.then(|| {
+        format!(
+            "{WORKER} makes these pools. Its log says why one is missing, and names a pool of somebody else's that is in the \
+             way: kubectl{kubectl} -n {namespace} logs -l app={WORKER}. It makes none where somebody has made a wider one that does not \
+             masquerade"
+        )
+    })
 }
 
 fn pool_problems(gateways: &[Gateway], pools: &[Value]) -> Vec<String> {
@@ -118,7 +139,7 @@ fn pool_problems(gateways: &[Gateway], pools: &[Value]) -> Vec<String> {
                 let cable = &endpoint.cable_name;
                 match pool(subnet) {
                     None => problems.push(format!(
-                        "Could not find any IPPool with CIDR {subnet:?} for remote endpoint {cable:?}"
+                        "{NO_POOL} with CIDR {subnet:?} for remote endpoint {cable:?}"
                     )),
                     Some(pool) if !is(pool, "/spec/disabled") => problems.push(format!(
                         "The IPPool {:?} with CIDR {subnet:?} for remote endpoint {cable:?} has disabled set to false",
@@ -287,5 +308,17 @@ mod tests {
         assert!(pool_problems(&gateways, &pool(false, false))[0].ends_with("has disabled set to false"));
         assert!(pool_problems(&gateways, &pool(true, true))[0].ends_with("has natOutgoing set to true"));
         assert!(pool_problems(&gateways, &pool(true, false)).is_empty());
+    }
+
+    #[test]
+    fn plugin_calico_missing_pools_are_the_workers_and_others_are_not() {
+        let gateways = [gateway("active", "connected")];
+        let text = missing_pools(&pool_problems(&gateways, &[]), " --context a", "ns").unwrap();
+        assert!(text.contains("kubectl --context a -n ns logs -l app=trieste-plugin-sync"), "{text}");
+        let pool = json!({"metadata": {"name": "p"}, "spec": {"cidr": "10.2.0.0/16", "disabled": false}});
+        let problems = pool_problems(&gateways, &[pool]);
+        assert_eq!((problems.is_empty(), missing_pools(&problems, "", "ns")), (false, None));
+        assert!(is_of_us(&json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "trieste"}}})));
+        assert!(!is_of_us(&json!({"metadata": {"labels": {}}})));
     }
 }

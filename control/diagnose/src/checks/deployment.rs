@@ -3,23 +3,21 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::Value;
 use trieste_control::admin::Severity;
 use trieste_control::api::{Cluster, EndpointSpec, NodeCondition, RouteAgent};
-use trieste_control::requirements::is_ovn_kubernetes;
+use trieste_control::requirements::{is_calico, is_ovn_kubernetes};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{CheckError, Checked, SINGLE_NODE};
+use super::{CheckError, Checked, SINGLE_NODE, WORKER, is_of_us};
 use crate::facts::{Found, within};
 
 /// DaemonSets that have to be there.
 const NEEDED: [&str; 2] = ["submariner-gateway", "submariner-routeagent"];
-/// The one besides that a member of ours has to have where the network plugin is OVN-Kubernetes.
-const WORKER: &str = "trieste-plugin-sync";
 /// DaemonSets that upstream's operator makes besides.
 const PERHAPS: [&str; 2] = ["submariner-globalnet", "submariner-metrics-proxy"];
 /// The Service of the gateways' metrics.
@@ -36,7 +34,8 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
     let source = &checked.source;
     let members: Vec<Value> =
         source.list_in("Submariner", "submariners", "v1alpha1", &source.namespace).await?.unwrap_or_default();
-    let needed = NEEDED.into_iter().chain(members.iter().any(needs_worker).then_some(WORKER));
+    let has_ovn = members.iter().any(|member| has_plugin(member, is_ovn_kubernetes));
+    let needed = NEEDED.into_iter().chain(has_ovn.then_some(WORKER));
     for name in needed.chain(PERHAPS) {
         let found = within(&format!("DaemonSet {name}"), sets.get(name)).await?;
         let found = match found {
@@ -49,6 +48,9 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
             steps.remark(Outcome::Failure, &problem);
         }
         steps.end(Outcome::Success);
+    }
+    if members.iter().any(|member| has_plugin(member, is_calico)) {
+        pool_workers(checked, steps).await?;
     }
     steps.begin("Checking the status of all Submariner pods");
     for (outcome, text) in pod_remarks(&checked.source.pods("submariner.io/transient!=true").await?) {
@@ -135,11 +137,40 @@ fn overlaps(endpoints: &[EndpointSpec]) -> Vec<String> {
     problems
 }
 
-/// Says whether a member has been joined by us, and writes OVN's database: upstream's route agents do that themselves.
-fn needs_worker(member: &Value) -> bool {
+/// Says whether a member has been joined by us, and has a network plugin whose database workers write: upstream's route agents do
+/// that themselves.
+fn has_plugin(member: &Value, is_it: fn(&str) -> bool) -> bool {
     let plugin = member.pointer("/status/networkPlugin").and_then(Value::as_str).unwrap_or_default();
-    let labels = &member["metadata"]["labels"];
-    labels["app.kubernetes.io/managed-by"] == "trieste" && is_ovn_kubernetes(plugin)
+    is_of_us(member) && is_it(plugin)
+}
+
+/// Looks at the workers on Calico's pools, which are a Deployment.
+async fn pool_workers(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
+    let deployments = Api::<Deployment>::namespaced(checked.source.client.clone(), &checked.source.namespace);
+    let found = match within(&format!("Deployment {WORKER}"), deployments.get(WORKER)).await? {
+        Found::There(deployment) => Some(deployment),
+        Found::Missing => None,
+    };
+    steps.begin(&format!("Checking Deployment {WORKER:?}"));
+    if let Some(problem) = deployment_problem(WORKER, found.as_ref()) {
+        steps.remark(Outcome::Failure, &problem);
+    }
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+fn deployment_problem(name: &str, deployment: Option<&Deployment>) -> Option<String> {
+    let Some(deployment) = deployment else {
+        return Some(format!("Error obtaining Deployment {name:?}: it is not there"));
+    };
+    let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    (ready != desired).then(|| {
+        format!(
+            "The desired number of running pods for Deployment {name:?} ({desired}) does not match the actual number \
+             ({ready})"
+        )
+    })
 }
 
 fn set_problem(name: &str, set: Option<&DaemonSet>) -> Option<String> {
@@ -298,12 +329,34 @@ mod tests {
     }
 
     #[test]
-    fn plugin_ovn_members_of_ours_need_the_worker() {
+    fn plugin_ovn_and_plugin_calico_members_of_ours_need_workers() {
         let member = |by: &str, plugin: &str| json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": by}}, "status": {"networkPlugin": plugin}});
-        assert!(needs_worker(&member("trieste", "OVNKubernetes")));
-        assert!(!needs_worker(&member("trieste", "calico")) && !needs_worker(&member("", "OVNKubernetes")));
-        assert!(!needs_worker(&json!({})));
+        for (by, plugin, wanted) in [
+            ("trieste", "OVNKubernetes", (true, false)),
+            ("trieste", "Calico", (false, true)),
+            ("trieste", "generic", (false, false)),
+            ("", "OVNKubernetes", (false, false)),
+            ("", "calico", (false, false)),
+        ] {
+            let member = member(by, plugin);
+            let found = (has_plugin(&member, is_ovn_kubernetes), has_plugin(&member, is_calico));
+            assert_eq!(found, wanted, "{by} {plugin}");
+        }
+        assert!(!has_plugin(&json!({}), is_calico));
         assert!(set_problem(WORKER, None).unwrap().contains("trieste-plugin-sync"));
+    }
+
+    #[test]
+    fn plugin_calico_workers_are_missed_where_not_all_are_ready() {
+        let deployment = |ready: u32| -> Deployment {
+            serde_json::from_value(json!({"metadata": {"name": WORKER}, "spec": {"replicas": 2,
+                "selector": {}, "template": {}}, "status": {"readyReplicas": ready}}))
+            .unwrap()
+        };
+        assert_eq!(deployment_problem(WORKER, Some(&deployment(2))), None);
+        let problem = deployment_problem(WORKER, Some(&deployment(1))).unwrap();
+        assert!(problem.contains("(2) does not match the actual number (1)"), "{problem}");
+        assert!(deployment_problem(WORKER, None).unwrap().contains("it is not there"));
     }
 
     #[test]

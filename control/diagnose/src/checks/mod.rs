@@ -7,6 +7,7 @@ mod cluster;
 mod deployment;
 mod firewall;
 
+use serde_json::Value;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::agents::{AgentError, KubeAgents};
@@ -18,6 +19,9 @@ pub use firewall::{Port, inter_cluster, intra_cluster};
 
 /// Upstream's words for a cluster with one node.
 const SINGLE_NODE: &str = "Skipping this check as it's a single node cluster";
+
+/// The DaemonSet or Deployment that a member of ours has to have besides where the network plugin has a database.
+const WORKER: &str = "trieste-plugin-sync";
 
 /// A cluster to check.
 pub struct Checked {
@@ -50,6 +54,11 @@ impl Checked {
         steps.remark(Outcome::Warning, "Submariner connectivity feature is not installed");
         Ok(false)
     }
+}
+
+/// Says whether a member has been joined by us.
+fn is_of_us(member: &Value) -> bool {
+    member["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "trieste"
 }
 
 /// A check that could not be made.
