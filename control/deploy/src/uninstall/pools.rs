@@ -25,9 +25,9 @@ use crate::server::{POLL, Server};
 /// The Deployment that removes pools.
 const CLEANER: &str = "trieste-plugin-sync-uninstall";
 
-/// How pools are removed by hand.
-const BY_HAND: &str = "pools that stay are disabled and give nobody an address: kubectl delete ippools.crd.projectcalico.org \
-     -l submariner.io/ippool=true";
+/// What becomes of pools for which the pod is not waited any longer.
+const LEFT: &str = "those that are left are deleted with the objects, without waiting for Calico; that is also done by: kubectl \
+     delete ippools.crd.projectcalico.org -l submariner.io/ippool=true";
 
 /// Removes the pools of remote networks, if workers have been there to make them. Their account has to be there still.
 ///
@@ -100,7 +100,7 @@ async fn removed(
     }
     let what = "Calico's IPPools of remote networks were not removed";
     if options.force {
-        steps.remark(Outcome::Warning, &format!("{what}; {BY_HAND}"));
+        steps.remark(Outcome::Warning, &format!("{what} by the program that made them; {LEFT}"));
         return Ok(());
     }
     Err(DeployError::NotInTime {
@@ -109,7 +109,7 @@ async fn removed(
         state: pods(server, &options.namespace, CLEANER).await?,
         next: format!(
             "kubectl -n {} logs deployment/{CLEANER} -c {PLUGIN_SYNC} tells why. Repeat the command: it goes on here; with --force \
-             it leaves them: {BY_HAND}",
+             {LEFT}",
             options.namespace
         ),
     })

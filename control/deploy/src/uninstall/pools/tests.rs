@@ -77,11 +77,15 @@ async fn plugin_calico_pools_are_removed_by_a_pod_after_the_workers_and_their_ne
 }
 
 #[tokio::test]
-async fn plugin_calico_pools_are_given_up_by_force_and_told_how_they_go() {
+async fn plugin_calico_pools_go_without_the_pod_by_force() {
     let fake = cluster(&[]);
-    let mut record = Record::default();
-    remove_pools(&fake.server(), &options(true), &mut record).await.unwrap();
-    assert!(!fake.has(&deployment(CLEANER)));
+    fake.put(json!({"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool",
+        "metadata": {"name": "submariner-west-10.1.0.0-16", "labels": {"submariner.io/ippool": "true"}}}));
+    let (server, mut record) = (fake.server(), Record::default());
+    let found = look(&server, &options(true)).await.unwrap();
+    uninstall(&server, None, &found, &options(true), &mut record).await.unwrap();
+    let pool = ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", "submariner-west-10.1.0.0-16");
+    assert!(!fake.has(&deployment(CLEANER)) && !fake.has(&pool));
     let told = format!("{record:?}");
     assert!(told.contains("kubectl delete ippools.crd.projectcalico.org"), "{told}");
 }
