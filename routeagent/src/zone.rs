@@ -6,8 +6,8 @@
 //!   pass ─▶ Memory::zone ─▶ Zone ─▶ RoutesController ─▶ objects ─▶ trieste-plugin-sync ─▶ OVN's northbound database
 //! ```
 //!
-//! Networks that are refused or that no gateway offers are in them too: packets for those come to the gateway's node, which
-//! answers that they cannot be reached. Nothing of them may leave the plugin's network in clear.
+//! Networks that are refused or that no gateway offers are in them too, so that the plugin drops what is for them or leads it to
+//! the gateway's node, which refuses it. Nothing of them may leave the plugin's network in clear.
 
 pub mod controller;
 

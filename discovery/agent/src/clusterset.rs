@@ -31,6 +31,8 @@ const MAX_UNUSABLE: usize = 1024;
 pub(crate) struct ClustersetIps {
     /// This cluster's blocks.
     blocks: Vec<Block>,
+    /// The same as networks.
+    own: Vec<IpNet>,
     /// Where all blocks are; nothing is known if there is none.
     ranges: Vec<IpNet>,
     /// The addresses of each import on the broker, by its name, and since when the service is exported.
@@ -56,6 +58,7 @@ impl ClustersetIps {
     pub(crate) fn new(blocks: &[IpNet], ranges: &[IpNet]) -> Self {
         Self {
             blocks: blocks.iter().filter_map(|block| Block::new(*block)).collect(),
+            own: blocks.to_vec(),
             ranges: ranges.to_vec(),
             imports: BTreeMap::new(),
             holders: BTreeMap::new(),
@@ -157,7 +160,9 @@ impl ClustersetIps {
     }
 
     fn is_in_range(&self, ip: IpAddr) -> bool {
-        self.ranges.is_empty() || self.ranges.iter().any(|range| range.contains(&ip))
+        // A cluster that was told of no range takes IPv4's as upstream does. Nothing of IPv6 is upstream's.
+        let is_unknown = self.ranges.is_empty() && ip.is_ipv4();
+        is_unknown || self.ranges.iter().chain(&self.own).any(|range| range.contains(&ip))
     }
 
     /// Returns the address of a family that a service is to get.

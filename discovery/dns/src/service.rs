@@ -94,7 +94,18 @@ impl Service {
 
     /// Returns whether clusterset IPs stand for it.
     pub(crate) fn has_ips(&self) -> bool {
-        self.kind == ServiceKind::ClusterSetIp && !self.ips.is_empty()
+        self.has_ip(Need::Any)
+    }
+
+    /// Returns whether a clusterset IP stands for its addresses of a family.
+    pub(crate) fn has_ip(&self, need: Need) -> bool {
+        let mut ips = self.ips.iter();
+        self.kind == ServiceKind::ClusterSetIp
+            && match need {
+                Need::V4 => ips.any(IpAddr::is_ipv4),
+                Need::V6 => ips.any(IpAddr::is_ipv6),
+                Need::Any => ips.next().is_some(),
+            }
     }
 }
 

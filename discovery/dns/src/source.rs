@@ -43,7 +43,7 @@ impl<'s> Source<'s> {
     pub(crate) fn of_service(service: &'s Service, need: Need) -> Self {
         match service.kind {
             ServiceKind::Headless => Self::All(service),
-            ServiceKind::ClusterSetIp if service.has_ips() => Self::Virtual(service),
+            ServiceKind::ClusterSetIp if service.has_ip(need) => Self::Virtual(service),
             ServiceKind::ClusterSetIp => pick::pick(service, need).map_or(Self::Nothing, Self::Export),
         }
     }

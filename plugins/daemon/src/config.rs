@@ -11,6 +11,7 @@ use trieste_control::store::Location;
 use trieste_control::{command_line, logging};
 use trieste_ovn::wanted::Topology;
 use trieste_ovsdb::remote::Remotes;
+use trieste_ovsdb::tls::TlsFiles;
 
 use crate::ovn::{self, OvnConfig};
 
@@ -69,7 +70,7 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_OVN_TOPOLOGY", value_name = "TOPOLOGY", default_value = "cluster-router", value_parser = topology)]
     pub ovn_topology: Topology,
 
-    /// Private key for OVN's databases, PEM; with its certificate and CA used for `ssl:` if all three exist.
+    /// Private key for OVN's databases, PEM; with its certificate and CA read for each connection by `ssl:`.
     #[arg(long, env = "OVN_PK", value_name = "FILE", default_value = "/etc/trieste/ovn/tls.key")]
     pub ovn_key: PathBuf,
 
@@ -238,7 +239,11 @@ impl Options {
             topology: self.ovn_topology,
             northbound: self.ovn_northbound.clone(),
             southbound: self.ovn_southbound.clone(),
-            tls: ovn::tls(self.ovn_key.clone(), self.ovn_certificate.clone(), self.ovn_ca.clone()),
+            tls: TlsFiles {
+                key: self.ovn_key.clone(),
+                certificate: self.ovn_certificate.clone(),
+                ca: self.ovn_ca.clone(),
+            },
         })
     }
 

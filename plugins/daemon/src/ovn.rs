@@ -42,8 +42,8 @@ pub struct OvnConfig {
     pub northbound: Remotes,
     /// The southbound database; read with [`Topology::SubmarinerRouter`] alone.
     pub southbound: Remotes,
-    /// Keys and certificates; `None` where there are none.
-    pub tls: Option<TlsFiles>,
+    /// Keys and certificates, read for each connection by `ssl:`.
+    pub tls: TlsFiles,
 }
 
 impl OvnConfig {
@@ -59,10 +59,4 @@ impl OvnConfig {
         let path = |remote: &Remote| if let Remote::Unix(path) = remote { Some(path.clone()) } else { None };
         self.northbound.as_slice().iter().map(path).collect()
     }
-}
-
-/// Returns the files of TLS, as far as they exist: mounts may be optional.
-#[must_use]
-pub fn tls(key: PathBuf, certificate: PathBuf, ca: PathBuf) -> Option<TlsFiles> {
-    [&key, &certificate, &ca].iter().all(|path| path.exists()).then_some(TlsFiles { key, certificate, ca })
 }

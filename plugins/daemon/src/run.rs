@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -70,7 +70,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"), plugin = config.plugin.name(), store = %config.store, task = ?config.task,
         "network plugin sync started"
     );
-    let work = match &config.plugin {
+    let mut work = match &config.plugin {
         Plugin::Calico => Work::Controller(calico(store, config, fence, sender)),
         Plugin::Ovn(ovn) => Work::Loop(spawn_ovn(store, config, (**ovn).clone(), candidate.clone(), sender)),
     };
@@ -80,6 +80,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
             tokio::select! {
                 () = stop => Ok(()),
                 () = beat(config, status) => Ok(()),
+                () = work.ended() => Err(anyhow!("the work has ended, which it does not by itself: see the log above")),
             }
         }
     };
@@ -99,6 +100,21 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 enum Work {
     Controller(Handle),
     Loop(JoinHandle<()>),
+}
+
+impl Work {
+    /// Waits until it has ended by itself.
+    async fn ended(&mut self) {
+        match self {
+            Self::Loop(task) => drop(task.await),
+            Self::Controller(controller) => {
+                let mut ticks = interval(BEAT);
+                while !controller.has_ended() {
+                    ticks.tick().await;
+                }
+            }
+        }
+    }
 }
 
 fn calico(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
@@ -121,15 +137,23 @@ fn spawn_ovn(
 }
 
 /// Keeps the file for `--check` up to date.
-async fn beat(config: &Config, status: watch::Receiver<Status>) {
+async fn beat(config: &Config, mut status: watch::Receiver<Status>) {
     let mut file = LivenessFile::new(config.pass_file.clone());
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = None;
     loop {
-        ticks.tick().await;
-        let outage = status.borrow().outage.clone();
-        let written = match &outage {
+        // A sender that is gone has nothing new; the program is about to end.
+        tokio::select! {
+            _ = ticks.tick() => {}
+            Ok(()) = status.changed() => {}
+        }
+        let obstacle = {
+            let status = status.borrow_and_update();
+            let unread = status.count.is_none().then(|| "the plugin's database was not read yet".to_owned());
+            status.outage.clone().or(unread)
+        };
+        let written = match &obstacle {
             Some(reason) => file.record_failure(reason),
             None => file.record_success(),
         };

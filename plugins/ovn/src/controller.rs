@@ -116,6 +116,8 @@ impl Controller {
             let plan = planned(state);
             self.conditions = plan.conditions;
             self.queue = plan.transactions.into();
+            // What was refused is not wanted any more, or there.
+            self.refusal.take_if(|_| self.queue.is_empty());
         }
         match self.queue.pop_front() {
             Some(transaction) => {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use trieste_ovsdb::replica::Difference;
 use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
@@ -140,6 +141,16 @@ impl Rows {
         self.ours.len()
     }
 
+    /// Returns the networks to which packets are dropped by rows of ours.
+    pub fn closed_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
+        let policies = self.ours.iter().filter(|(table, _)| *table == Table::Policy);
+        let rows = policies.filter_map(|id| self.entry(*id)).map(|entry| &entry.row);
+        let text =
+            |row: &'_ Row, column: &str| row.get(column).and_then(|value| value.as_str()).map(str::to_owned);
+        let drops = rows.filter(move |row| text(row, "action").as_deref() == Some("drop"));
+        drops.filter_map(move |row| family::network_of(&text(row, "match")?))
+    }
+
     pub(crate) fn entry(&self, (table, uuid): RowId) -> Option<&Entry> {
         self.tables.get(&table)?.get(&uuid)
     }
@@ -250,7 +261,7 @@ fn is_upstreams_kind(table: Table, row: &Row) -> bool {
         }
         Table::StaticRoute => {
             let is_plain = text("policy").is_empty() && text("output_port").is_empty();
-            is_plain && text("ip_prefix").parse::<ipnet::IpNet>().is_ok()
+            is_plain && text("ip_prefix").parse::<IpNet>().is_ok()
         }
         Table::LogicalRouter
         | Table::LogicalSwitch

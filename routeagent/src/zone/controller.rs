@@ -77,6 +77,11 @@ impl RoutesController {
         }
     }
 
+    /// Returns `true` if there are networks to say of an object of this name.
+    fn is_wanted(&self, name: &str) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.contains_key(name))
+    }
+
     /// Returns the keys of objects that exist or are wanted.
     fn keys(&self) -> BTreeSet<RouteKey> {
         let wanted = self.wanted.iter().flat_map(BTreeMap::keys);
@@ -154,6 +159,8 @@ impl Controller for RoutesController {
                 object.withheld = None;
                 vec![Write::Update(object)]
             }
+            // While the way to the gateway is not known the network is there all the same: without an object it would be open.
+            (None, Some(_)) if self.is_wanted(&key.1) => Vec::new(),
             (None, Some(found)) => vec![Write::Delete(found.clone())],
             (Some(_), Some(_)) | (None, None) => Vec::new(),
         })

@@ -3,7 +3,7 @@
 //! A zone is a part of a cluster that has a northbound database of its own. With interconnect every node is one; without it
 //! there is one database for all nodes. Sources and their order are upstream's (behaviour 6.3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -84,6 +84,9 @@ impl Ovn {
     }
 }
 
+/// The DaemonSets by which OVN-Kubernetes is found.
+pub(super) const DAEMON_SETS: [&str; 2] = ["ovnkube-node", "ovnkube-db"];
+
 /// Returns the layout of a cluster whose plugin is OVN-Kubernetes.
 pub(super) fn layout(observed: &Observed) -> Ovn {
     let (zones, zones_source) = zones(&observed.nodes);
@@ -129,7 +132,16 @@ fn central(observed: &Observed) -> (Option<String>, String) {
     if services.any(|service| service["metadata"]["namespace"] == OPENSHIFT) {
         return (Some(OPENSHIFT_ADDRESS.to_owned()), format!("Service {OPENSHIFT}/{DATABASE}"));
     }
-    let pod = observed.database_pods.iter().find(|pod| pod["metadata"]["labels"]["name"] == DATABASE);
+    // Anybody who may make a pod can give it that label: only OVN-Kubernetes' own namespace counts.
+    let plugin = observed.daemon_sets.iter().map(|set| &set["metadata"]);
+    let plugin = plugin.filter(|of| of["name"].as_str().is_some_and(|name| DAEMON_SETS.contains(&name)));
+    let namespaces: BTreeSet<&str> = plugin.filter_map(|of| of["namespace"].as_str()).collect();
+    let is_plugins = |pod: &&Value| {
+        let of = &pod["metadata"];
+        of["labels"]["name"] == DATABASE
+            && of["namespace"].as_str().is_some_and(|name| namespaces.contains(name))
+    };
+    let pod = observed.database_pods.iter().find(is_plugins);
     let Some(pod) = pod else {
         return (None, "on the node that has it; no Service or pod of a database was found".to_owned());
     };

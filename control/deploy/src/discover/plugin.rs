@@ -61,7 +61,7 @@ fn openshift(observed: &Observed) -> Option<Found> {
 }
 
 fn ovn_kubernetes(observed: &Observed) -> Option<Found> {
-    let set = daemon_set(observed, &["ovnkube-node", "ovnkube-db"])?;
+    let set = daemon_set(observed, &super::ovn::DAEMON_SETS)?;
     let mut found = Found::new(OVN_KUBERNETES, format!("DaemonSet {set}"));
     if let Some(map) = observed.config_maps.get("ovn-kubernetes/ovn-config") {
         let source = "ConfigMap ovn-kubernetes/ovn-config";

@@ -258,6 +258,8 @@ async fn run(events: Vec<(usize, Event, u16)>) {
         cluster.config.gives_clusterset_ips = number == 0;
         let blocks = [format!("243.0.{number}.0/30"), format!("fd00:243::{number}:0/126")];
         cluster.config.clusterset_ip_cidrs = blocks.map(|block| block.parse().unwrap()).to_vec();
+        let ranges = ["243.0.0.0/8", "fd00:243::/64"];
+        cluster.config.clusterset_ip_ranges = ranges.map(|range| range.parse().unwrap()).to_vec();
         cluster.run();
         cluster
     };

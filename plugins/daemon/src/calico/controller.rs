@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use trieste_control::api::{GatewayRoute, Kind, Object, Resource as _, has_closed_routes};
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
-use trieste_control::store::StoreEvent;
+use trieste_control::store::{StoreError, StoreEvent};
 
 use super::pool_index::PoolIndex;
 use super::{corrected, is_masquerading, is_ours, name, network, outermost, pool};
@@ -33,12 +34,16 @@ type Read = Result<BTreeMap<String, IpNet>, String>;
 pub struct PoolsController {
     namespace: String,
     wish: Wish,
-    /// The networks of each GatewayRoute, by the names of their pools; and why one cannot be read.
-    routes: BTreeMap<String, Read>,
+    /// The networks of each GatewayRoute that could be read, by the names of their pools.
+    routes: BTreeMap<String, BTreeMap<String, IpNet>>,
+    /// Why GatewayRoutes cannot be read; what they said before stays.
+    unread: BTreeMap<String, String>,
     /// The network of each pool that there should be, by the GatewayRoute that it is for.
     wanted: BTreeMap<String, BTreeMap<String, IpNet>>,
     pools: PoolIndex,
     listed: BTreeSet<Kind>,
+    /// Whether the API server has no IPPools, as where Calico keeps them in a store of its own.
+    is_unserved: bool,
     problems: BTreeMap<String, String>,
 }
 
@@ -50,9 +55,11 @@ impl PoolsController {
             namespace: namespace.to_owned(),
             wish,
             routes: BTreeMap::new(),
+            unread: BTreeMap::new(),
             wanted: BTreeMap::new(),
             pools: PoolIndex::default(),
             listed: BTreeSet::new(),
+            is_unserved: false,
             problems: BTreeMap::new(),
         }
     }
@@ -66,27 +73,32 @@ impl PoolsController {
 
     /// Takes in a GatewayRoute, or that it is gone; returns the names of the pools that it concerned and concerns.
     fn put_routes(&mut self, object: &str, read: Option<Read>) -> Vec<String> {
+        self.unread.remove(object);
+        let read = match read {
+            Some(Err(problem)) => {
+                self.unread.insert(object.to_owned(), problem);
+                return Vec::new();
+            }
+            Some(Ok(read)) => Some(read),
+            None => None,
+        };
         if self.routes.get(object) == read.as_ref() {
             return Vec::new();
         }
-        let mut keys = Vec::new();
-        if let Some(Ok(before)) = self.routes.remove(object) {
-            for pool in before.into_keys() {
-                let is_last = self.wanted.get_mut(&pool).is_some_and(|by| {
-                    by.remove(object);
-                    by.is_empty()
-                });
-                if is_last {
-                    self.wanted.remove(&pool);
-                }
-                keys.push(pool);
+        let before = self.routes.remove(object).unwrap_or_default();
+        for pool in before.keys() {
+            let is_last = self.wanted.get_mut(pool).is_some_and(|by| {
+                by.remove(object);
+                by.is_empty()
+            });
+            if is_last {
+                self.wanted.remove(pool);
             }
         }
-        if let Some(Ok(now)) = &read {
-            for (pool, network) in now {
-                self.wanted.entry(pool.clone()).or_default().insert(object.to_owned(), *network);
-                keys.push(pool.clone());
-            }
+        let mut keys: Vec<String> = before.into_keys().collect();
+        for (pool, network) in read.iter().flatten() {
+            self.wanted.entry(pool.clone()).or_default().insert(object.to_owned(), *network);
+            keys.push(pool.clone());
         }
         self.routes.extend(read.map(|read| (object.to_owned(), read)));
         keys
@@ -98,7 +110,8 @@ impl PoolsController {
                 let gone: Vec<String> = {
                     let listed: BTreeSet<&str> =
                         objects.iter().map(|object| object.metadata.name.as_str()).collect();
-                    self.routes.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect()
+                    let known = self.routes.keys().chain(self.unread.keys());
+                    known.filter(|name| !listed.contains(name.as_str())).cloned().collect()
                 };
                 let mut keys: Vec<String> =
                     gone.iter().flat_map(|name| self.put_routes(name, None)).collect();
@@ -164,9 +177,16 @@ impl PoolsController {
                 )),
             };
         }
-        if others.next().is_some() {
-            // One of ours, which has to go first.
-            return Ok(Step::Later);
+        if let Some(other) = others.next() {
+            let other = &other.metadata.name;
+            // One of ours, which has to go first, if it has to.
+            return match self.wanted(other) {
+                None => Ok(Step::Later),
+                Some(_) => Err(format!(
+                    "{wanted} of a remote cluster overlaps that of IPPool {other}, so that Calico takes no pool for it; give \
+                     the clusters different networks or use globalnet"
+                )),
+            };
         }
         Ok(Step::of(match found {
             None => Some(Write::Create(pool(name, wanted))),
@@ -202,7 +222,17 @@ impl Controller for PoolsController {
         [Watch::new(0, Kind::GatewayRoute, &*self.namespace), Watch::new(0, Kind::IpPool, "")].into()
     }
 
+    fn does_without(&self, watch: &Watch, error: &StoreError) -> bool {
+        watch.kind == Kind::IpPool && is_unserved(error)
+    }
+
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<String> {
+        if watch.kind == Kind::IpPool {
+            self.is_unserved = match &event {
+                StoreEvent::Unavailable(error) => is_unserved(error),
+                StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => false,
+            };
+        }
         let is_first = matches!(event, StoreEvent::Listed(_)) && self.listed.insert(watch.kind);
         let concerned = match watch.kind == Kind::IpPool {
             true => self.observe_pools(event),
@@ -230,22 +260,35 @@ impl Controller for PoolsController {
 
     fn status(&self, view: &QueueView<'_>) -> Status {
         let by_pool = self.problems.iter().map(|(pool, problem)| (format!("IPPool {pool}"), problem.clone()));
-        let unread = self.routes.iter().filter_map(|(name, read)| Some((name, read.as_ref().err()?)));
-        let unread = unread.map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone()));
+        let unread =
+            self.unread.iter().map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone()));
         let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
-        let problems: BTreeSet<_> = by_pool.chain(unread).chain(refused).collect();
-        let unreadable = view.outages.first().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
+        let unserved = self.is_unserved.then(|| {
+            let text = "the API server has none: where Calico keeps its pools elsewhere, make one for each remote network there, \
+                        disabled and without natOutgoing";
+            ("IPPools".to_owned(), text.to_owned())
+        });
+        let problems: BTreeSet<_> = by_pool.chain(unread).chain(refused).chain(unserved).collect();
+        let mut outages =
+            view.outages.iter().filter(|(watch, _)| !(self.is_unserved && watch.kind == Kind::IpPool));
+        let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
         let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
         let outage = unreadable.or_else(unwritable);
         let has_all = self.listed.len() == self.watches().len();
         let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool));
         Status {
-            count: self.listed.contains(&Kind::IpPool).then(|| ours.count()),
-            is_done: has_all && view.is_idle && problems.is_empty() && outage.is_none(),
+            count: (self.listed.contains(&Kind::IpPool) || self.is_unserved).then(|| ours.count()),
+            is_done: self.is_unserved && self.wish == Wish::Nothing
+                || has_all && view.is_idle && problems.is_empty() && outage.is_none(),
             problems,
             outage,
         }
     }
+}
+
+/// Returns `true` if a server has no such kind.
+fn is_unserved(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 /// Reads a GatewayRoute: the networks by the names of their pools; `None` if it has none that need one.

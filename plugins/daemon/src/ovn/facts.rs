@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::{Kind, Object, RouteSpec};
+use trieste_control::api::limits::MAX_CIDRS;
+use trieste_control::api::{Kind, Object, RouteSpec, has_closed_routes};
 use trieste_control::store::StoreEvent;
 use trieste_ovn::Wanted;
 use trieste_ovn::constants::MAX_NETWORKS;
@@ -23,6 +24,8 @@ const MAX_ANNOTATION: usize = 4096;
 /// Ours: how long a network stays closed after no object names it any more, as on nodes: what is still sent there does not
 /// leave in clear, and an uninstall removes what leads to the gateway before it opens nodes.
 const CLOSE_GRACE: Duration = Duration::from_secs(600);
+/// Ours: longest part of an error that is shown, characters: it may quote the object.
+const MAX_ERROR: usize = 200;
 /// The kinds that are read.
 pub(super) const KINDS: [Kind; 4] = [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node];
 
@@ -41,8 +44,8 @@ pub struct Facts {
     /// The gateway's node when there last was one: its zone stays the gateway's until another is.
     gateway: Option<String>,
     problems: BTreeMap<String, String>,
-    /// Networks that objects named and name no more, as text, and until when they stay closed.
-    vanished: BTreeMap<String, Instant>,
+    /// Networks that objects named and name no more, and until when they stay closed.
+    vanished: BTreeMap<IpNet, Instant>,
 }
 
 /// What matters of a node.
@@ -110,11 +113,11 @@ impl Facts {
         let spec: RouteSpec = match serde_json::from_value(spec) {
             Ok(spec) => spec,
             Err(error) => {
+                let error: String = error.to_string().chars().take(MAX_ERROR).collect();
                 self.problems.insert(subject, format!("cannot be read: {error}"));
-                let before = self.routes.remove(&(kind, name));
-                let was_there = before.is_some();
-                before.into_iter().for_each(|route| self.close(route, now));
-                return was_there;
+                // Its networks are there all the same; the way to them is not known.
+                let Some(route) = self.routes.get_mut(&(kind, name)) else { return false };
+                return !std::mem::take(&mut route.next_hops).is_empty();
             }
         };
         self.problems.remove(&subject);
@@ -126,7 +129,8 @@ impl Facts {
         };
         let before = self.routes.insert((kind, name), route.clone());
         let has_changed = before.as_ref() != Some(&route);
-        before.filter(|_| has_changed).into_iter().for_each(|route| self.close(route, now));
+        let before = before.filter(|_| has_changed);
+        self.close(before.iter().flat_map(networks_of), now);
         has_changed
     }
 
@@ -141,7 +145,7 @@ impl Facts {
             let gone: Vec<(Kind, String)> = self.routes.keys().filter(is_gone).cloned().collect();
             for key in gone {
                 let route = self.routes.remove(&key);
-                route.into_iter().for_each(|route| self.close(route, now));
+                self.close(route.iter().flat_map(networks_of), now);
             }
             let prefix = format!("{kind} ");
             self.problems.retain(|subject, _| subject.strip_prefix(&prefix).is_none_or(&is_there));
@@ -180,14 +184,18 @@ impl Facts {
 
     /// Returns what is wanted of the database; `None` before everything was listed.
     pub fn wanted(&mut self, now: Instant) -> Option<Wanted> {
+        self.vanished.retain(|_, until| *until > now);
         if self.listed.len() < KINDS.len() {
             return None;
         }
-        self.vanished.retain(|_, until| *until > now);
-        let named: BTreeSet<&String> = self.routes.values().flat_map(|route| &route.remote_cidrs).collect();
-        let vanished = self.vanished.keys().filter(|network| !named.contains(*network));
-        let closed: Vec<IpNet> = vanished.filter_map(|network| network.parse().ok()).collect();
-        let routes: Vec<RouteObject> = self.routes.values().cloned().collect();
+        // What no cluster has comes last: it may not take room from what one has.
+        let (nobodys, routes): (Vec<&RouteObject>, Vec<&RouteObject>) =
+            self.routes.values().partition(|route| has_closed_routes(&route.cluster));
+        let named: BTreeSet<IpNet> = routes.iter().copied().flat_map(networks_of).collect();
+        let nobodys = nobodys.into_iter().flat_map(networks_of).chain(self.vanished.keys().copied());
+        let closed: BTreeSet<IpNet> = nobodys.filter(|network| !named.contains(network)).collect();
+        let closed: Vec<IpNet> = closed.into_iter().collect();
+        let routes: Vec<RouteObject> = routes.into_iter().cloned().collect();
         let gateway = self.gateway_node();
         Some(Wanted::new(&Input {
             topology: self.topology.unwrap_or(Topology::ClusterRouter),
@@ -210,9 +218,10 @@ impl Facts {
         self.vanished.values().min().copied()
     }
 
-    /// Records the networks of an object that is gone or says something else.
-    fn close(&mut self, route: RouteObject, now: Instant) {
-        for network in route.remote_cidrs {
+    /// Keeps networks closed for a while unless an object names them: those of an object that is gone or says something else,
+    /// and those that the database closes at the start, of which an earlier process knew.
+    pub fn close(&mut self, networks: impl IntoIterator<Item = IpNet>, now: Instant) {
+        for network in networks {
             if self.vanished.len() < MAX_NETWORKS || self.vanished.contains_key(&network) {
                 self.vanished.insert(network, now + CLOSE_GRACE);
             }
@@ -224,6 +233,12 @@ impl Facts {
     pub fn problems(&self) -> &BTreeMap<String, String> {
         &self.problems
     }
+}
+
+/// Returns an object's networks, as far as they are any.
+fn networks_of(route: &RouteObject) -> impl Iterator<Item = IpNet> + '_ {
+    let networks = route.remote_cidrs.iter().take(MAX_CIDRS).filter_map(|text| text.parse::<IpNet>().ok());
+    networks.map(|network| network.trunc())
 }
 
 impl Node {

@@ -1,6 +1,6 @@
 //! The loop: reads, asks the controller what to do, does it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, pending};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -32,9 +32,13 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// Ours: how long changes of objects are gathered before what is wanted is computed.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// Ours: how long there is no socket of a database until a removal takes it that there is no database. OVN starts anew within
+/// that.
+const ABSENT: Duration = Duration::from_secs(20);
+
 type Outcome = Result<(), TransactError>;
 
-/// Keeps the northbound database as it should be; with `is_removing`, without anything of ours. Never ends by itself.
+/// Keeps the northbound database as it should be; with `is_removing`, without anything of ours. Does not end by itself.
 pub async fn run(
     store: AnyStore,
     namespace: String,
@@ -47,27 +51,46 @@ pub async fn run(
     let mut events = events(&store, &namespace, is_removing);
     let mut leadership = candidate.as_ref().map(Candidate::leadership);
     let mut retry = Backoff::new(RETRY.0, RETRY.1);
-    let mut outage = None;
+    let mut outages: BTreeMap<Kind, String> = BTreeMap::new();
+    let mut database = worker.northbound.client.status();
+    let mut was_leading = false;
     let mut gathered: Option<Instant> = None;
     loop {
         let may_write = candidate.as_ref().is_none_or(|candidate| candidate.term(clock()).is_some());
+        if may_write && !was_leading {
+            // Somebody else may have written meanwhile.
+            worker.controller.handle_new_wanted();
+        }
+        was_leading = may_write;
         let deadline = if may_write { worker.drive(clock()) } else { None };
-        worker.status(outage.clone(), may_write).publish(&status);
+        worker.status(outages.values().next().cloned(), may_write, clock()).publish(&status);
         let ends = gathered.is_none().then(|| worker.facts.next_end()).flatten();
-        let deadline = [deadline, gathered, ends].into_iter().flatten().min();
+        let next_status = worker.next_status().filter(|at| *at > clock());
+        let deadline = [deadline, gathered, ends, next_status].into_iter().flatten().min();
         tokio::select! {
             Some((kind, event)) = events.next() => {
-                outage = match &event {
-                    StoreEvent::Unavailable(error) => Some(format!("{kind}: {error}")),
-                    StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
-                };
+                match &event {
+                    StoreEvent::Unavailable(error) => drop(outages.insert(kind, format!("{kind}: {error}"))),
+                    StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => {
+                        outages.remove(&kind);
+                    }
+                }
                 if worker.facts.take(kind, &event, clock()) {
                     gathered.get_or_insert_with(|| clock() + GATHER);
                 }
             }
-            Ok(()) = worker.northbound.replica.changed() => worker.follow_northbound(),
+            changed = worker.northbound.replica.changed() => match changed {
+                Ok(()) => worker.follow_northbound(),
+                // The client has ended, which it does not by itself.
+                Err(_) => return,
+            },
+            Ok(()) = database.changed() => {}
             () = changed(worker.southbound.as_mut()) => worker.follow_southbound(),
             outcome = finished(&mut worker.in_flight) => {
+                // What it has written is there by now; the next plan has to know.
+                if worker.northbound.replica.has_changed().unwrap_or(false) {
+                    worker.follow_northbound();
+                }
                 worker.in_flight = None;
                 let wait = if outcome.is_ok() { retry.reset(); Duration::ZERO } else { retry.next_wait(&mut OsRng) };
                 worker.controller.handle_outcome(outcome.as_ref().copied(), clock(), wait);
@@ -112,6 +135,10 @@ struct Worker {
     controller: Controller,
     in_flight: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     is_settled: bool,
+    /// Whether what an earlier process has closed is known.
+    has_adopted: bool,
+    /// Since when this node has had no socket of a database; `None` if it has one.
+    without_socket: Option<Instant>,
     /// Where this node's own database would have its socket; `None` where the database is another machine's.
     sockets: Option<Vec<PathBuf>>,
 }
@@ -119,7 +146,7 @@ struct Worker {
 impl Worker {
     fn new(config: OvnConfig, is_removing: bool) -> Self {
         let sockets = config.sockets();
-        let options = ClientOptions { tls: config.tls, ..ClientOptions::default() };
+        let options = ClientOptions { tls: Some(config.tls), ..ClientOptions::default() };
         let (client, replica) = Client::spawn(&config.northbound, northbound_spec(), options.clone());
         let northbound = Database { client, replica, last: Replica::default() };
         let needs_chassis = config.topology == Topology::SubmarinerRouter && !is_removing;
@@ -138,12 +165,19 @@ impl Worker {
             controller: Controller::new(),
             in_flight: None,
             is_settled: false,
+            has_adopted: false,
+            without_socket: None,
             sockets,
         }
     }
 
     /// Drives the controller: sends its next transaction. Returns when to ask again without a change.
     fn drive(&mut self, now: Instant) -> Option<Instant> {
+        if self.northbound.last.is_synced() && self.wanted.is_some() && !self.has_adopted {
+            self.has_adopted = true;
+            self.facts.close(self.rows.closed_networks(), now);
+            self.renew_wanted();
+        }
         let replica = &self.northbound.last;
         let has_chassis = self.southbound.as_ref().is_none_or(|database| database.last.is_synced());
         let has_all = self.is_removing || (self.wanted.is_some() && has_chassis);
@@ -211,14 +245,23 @@ impl Worker {
         }
     }
 
-    fn status(&self, store_outage: Option<String>, may_write: bool) -> Status {
-        let southbound = self.southbound.as_ref().and_then(|database| database.outage("southbound"));
-        let northbound = self.northbound.outage("northbound");
+    /// Returns since when this node has had no socket of a database; `None` if it has one, or needs none.
+    fn without_socket(&mut self, now: Instant) -> Option<Instant> {
+        let is_missing = |paths: &Vec<PathBuf>| !paths.iter().any(|path| path.exists());
+        let is_without =
+            self.northbound.outage("").is_some() && self.sockets.as_ref().is_some_and(is_missing);
+        self.without_socket = is_without.then(|| self.without_socket.unwrap_or(now));
+        self.without_socket
+    }
+
+    fn status(&mut self, store_outage: Option<String>, may_write: bool, now: Instant) -> Status {
         // A node without OVN, or whose OVN is not there yet: nothing is wrong with the worker.
-        let has_none = northbound.is_some()
-            && self.sockets.as_ref().is_some_and(|paths| !paths.iter().any(|path| path.exists()));
-        let unreachable = northbound.or(southbound).filter(|_| !has_none);
-        let outage = unreachable.or(store_outage);
+        let without = self.without_socket(now);
+        let southbound = self.southbound.as_ref().and_then(|database| database.outage("southbound"));
+        let unreachable = self.northbound.outage("northbound").or(southbound);
+        let is_unknown = self.wanted.is_none() && !self.is_removing;
+        let unread = is_unknown.then(|| "the cluster's objects were not read yet".to_owned());
+        let outage = unreachable.filter(|_| without.is_none()).or(store_outage).or(unread);
         let unread = self.facts.problems().iter();
         let mut problems: BTreeSet<_> =
             unread.map(|(subject, problem)| (subject.clone(), problem.clone())).collect();
@@ -228,15 +271,22 @@ impl Worker {
             problems.extend(conditions.iter().map(|condition| ("OVN".to_owned(), condition.to_string())));
         }
         problems
-            .extend(has_none.then(|| ("OVN".to_owned(), "this node has no northbound database".to_owned())));
-        let is_read = self.northbound.last.is_synced() || (has_none && self.is_removing);
+            .extend(without.map(|_| ("OVN".to_owned(), "this node has no northbound database".to_owned())));
+        // While OVN starts anew there is no socket either.
+        let has_none = without.is_some_and(|since| now >= since + ABSENT);
         let is_settled = (self.is_settled && self.in_flight.is_none()) || (has_none && self.is_removing);
+        let is_read = self.northbound.last.is_synced() || without.is_some();
         Status {
             count: is_read.then(|| self.rows.count_ours()),
             is_done: outage.is_none() && is_settled,
             problems,
             outage,
         }
+    }
+
+    /// Returns when the status changes though nothing happens.
+    fn next_status(&self) -> Option<Instant> {
+        self.without_socket.filter(|_| self.is_removing).map(|since| since + ABSENT)
     }
 }
 

@@ -80,7 +80,14 @@ fn plugin_ovn_database_is_found_where_upstream_looks_for_it() {
             vec![database("ovn-kubernetes", Some("no"))],
             Some("tcp:ovnkube-db.ovn-kubernetes:6641"),
         ),
-        ("no switch", &central, vec![], vec![database("ovn", None)], Some("tcp:ovnkube-db.ovn:6641")),
+        (
+            "no switch",
+            &central,
+            vec![],
+            vec![database("ovn-kubernetes", None)],
+            Some("tcp:ovnkube-db.ovn-kubernetes:6641"),
+        ),
+        ("somebody's pod", &central, vec![], vec![database("aaa", None)], None),
         (
             "TLS",
             &central,

@@ -204,9 +204,15 @@ fn objects_that_cannot_be_read_are_named_and_change_nothing() {
         let mut bad = route("c", &["10.3.0.0/16"]);
         bad.body["spec"][field] = value;
         assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(bad)), 0);
-        assert!(model.controller.routes["c"].is_err());
+        assert!(model.controller.unread.contains_key("c"));
     }
+    // One that could be read before keeps its pools, until it is gone.
+    let mut bad = route("b", &["10.2.0.0/16"]);
+    bad.body.remove("spec");
+    assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(bad)), 0);
     assert_eq!(model.names(), ["submariner-b-10.2.0.0-16"]);
+    assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Listed(Vec::new())), 1);
+    assert!(model.names().is_empty() && model.controller.unread.is_empty());
 }
 
 #[test]

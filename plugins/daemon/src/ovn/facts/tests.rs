@@ -159,3 +159,43 @@ fn plugin_ovn_what_nobody_names_any_more_stays_closed_for_a_while() {
     assert_eq!(facts.wanted(later + CLOSE_GRACE).unwrap().len(), 1);
     assert_eq!(facts.next_end(), None);
 }
+
+#[test]
+fn plugin_ovn_an_object_that_cannot_be_read_any_more_closes_its_networks_and_what_nobody_has_comes_last() {
+    let mut facts = listed([None, None]);
+    let now = Instant::now();
+    let open = facts.wanted(now).unwrap();
+    let mut bad = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
+    bad.body.remove("spec");
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Applied(bad.clone()), now));
+    assert!(!facts.take(Kind::GatewayRoute, &StoreEvent::Applied(bad), now));
+    let closed = facts.wanted(now + CLOSE_GRACE + CLOSE_GRACE).unwrap();
+    assert!(
+        closed.len() == 1 && closed != open,
+        "it is there, and led nowhere, for as long as the object is"
+    );
+    // Networks of no cluster are closed too, and take nothing from one that has the same.
+    let nobodys = route(Kind::GatewayRoute, "0.closed.trieste.io", &["10.128.2.2"]);
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Applied(nobodys), now));
+    let back = route(Kind::GatewayRoute, "b", &["10.128.2.2"]);
+    assert!(facts.take(Kind::GatewayRoute, &StoreEvent::Applied(back), now));
+    assert_eq!(facts.wanted(now), Some(open));
+}
+
+#[test]
+fn plugin_ovn_what_an_earlier_process_has_closed_stays_closed_for_a_while() {
+    let mut facts = listed([None, None]);
+    let now = Instant::now();
+    facts.close(["10.132.0.0/14", "fd00:99::/48"].map(|text| text.parse().unwrap()), now);
+    assert_eq!(facts.wanted(now).unwrap().len(), 2, "one is an object's");
+    assert_eq!(facts.wanted(now + CLOSE_GRACE).unwrap().len(), 1);
+}
+
+#[test]
+fn a_kind_that_is_never_listed_keeps_nothing_for_ever() {
+    let mut facts = facts();
+    let now = Instant::now();
+    facts.close(["10.132.0.0/14".parse().unwrap()], now);
+    assert_eq!(facts.wanted(now + CLOSE_GRACE), None);
+    assert_eq!(facts.next_end(), None);
+}
