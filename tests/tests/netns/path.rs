@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use trieste_tests::capture::Capture;
-use trieste_tests::guard::root_test;
+use trieste_tests::guard::{is_alone, root_test};
 use trieste_tests::pair::Pair;
 use trieste_tests::topology::Families;
 use trieste_tests::traffic::{self, Responder};
@@ -86,13 +86,15 @@ fn two_workers_carry_four_streams() {
     let topology = trieste_tests::topology::Topology::two_clusters().with_underlay(Families::V4);
     let pair = Pair::connected_with(&topology, &["workers: 2"]).unwrap();
     let (east, west) = (pair.pod("east"), pair.pod("west"));
+    // A sign that all of it flows, and no figure: beside whole clusters a stream may get no processor for most of its time.
+    let least = if is_alone() { 0.01 } else { 0.001 };
 
     for address in west.ips() {
         let target = (&west.namespace, address);
         let gbit_s = traffic::iperf3(&pair.lab, &east.namespace, target, 2, &["-P", "4"]).unwrap();
-        assert!(gbit_s > 0.01, "{gbit_s} Gbit/s to {address}");
+        assert!(gbit_s > least, "{gbit_s} Gbit/s to {address}");
         let gbit_s = traffic::iperf3(&pair.lab, &east.namespace, target, 2, &["-P", "4", "-R"]).unwrap();
-        assert!(gbit_s > 0.01, "{gbit_s} Gbit/s from {address}");
+        assert!(gbit_s > least, "{gbit_s} Gbit/s from {address}");
     }
 
     let status = pair.east.status().unwrap();

@@ -190,7 +190,11 @@ async fn a_service_of_both_families_is_answered_by_a_clusterset_ip_of_each() {
     set.east.config.clusterset_ip_cidrs =
         ["243.0.0.0/29", "fd00:243::/125"].map(|block| block.parse().unwrap()).to_vec();
     set.east.config.gives_clusterset_ips = true;
-    set.east.run();
+    let ranges = ["243.0.0.0/8", "fd00:243::/64"].map(|range| range.parse().unwrap());
+    for cluster in [&mut set.east, &mut set.west] {
+        cluster.config.clusterset_ip_ranges = ranges.to_vec();
+        cluster.run();
+    }
     let both = json!({"clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7", "fd96::7"], "ports": []});
     set.east.put(service("web", &both));
     set.east.export("web", 1_000);

@@ -27,7 +27,10 @@ pub(super) fn store(server: &ApiServer, relay: &Faults) -> KubeStore {
 }
 
 pub(super) fn spawn_agent(cluster: &str, local: &KubeStore, broker: &KubeStore) -> AgentHandle {
-    let config = AgentConfig { namespace: NAMESPACE.to_owned(), ..AgentConfig::new(cluster) };
+    // The set's ranges: without one nothing of IPv6 is taken.
+    let clusterset_ip_ranges = ["243.0.0.0/8", "fd00:243::/64"].map(|range| range.parse().unwrap()).to_vec();
+    let config =
+        AgentConfig { namespace: NAMESPACE.to_owned(), clusterset_ip_ranges, ..AgentConfig::new(cluster) };
     spawn(local.clone(), broker.clone(), config, Fence::Open)
 }
 
