@@ -30,12 +30,12 @@ const MAX_ERROR: usize = 200;
 pub(super) const KINDS: [Kind; 4] = [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node];
 
 /// What is known of the cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Facts {
     cluster: String,
     node: String,
     networks: Vec<IpNet>,
-    topology: Option<Topology>,
+    topology: Topology,
     routes: BTreeMap<(Kind, String), RouteObject>,
     /// The own cluster's Endpoints by name: when each was made, and its host name.
     endpoints: BTreeMap<String, (i128, String)>,
@@ -64,8 +64,14 @@ impl Facts {
             cluster: cluster.to_owned(),
             node: node.to_owned(),
             networks,
-            topology: Some(topology),
-            ..Self::default()
+            topology,
+            routes: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            gateway: None,
+            problems: BTreeMap::new(),
+            vanished: BTreeMap::new(),
         }
     }
 
@@ -155,7 +161,7 @@ impl Facts {
 
     /// Returns the name of the active gateway's node: that of the cluster's newest Endpoint.
     fn gateway_node(&self) -> Option<String> {
-        let newest = self.endpoints.iter().max_by_key(|(name, (created, _))| (*created, (*name).clone()));
+        let newest = self.endpoints.iter().max_by_key(|(name, (created, _))| (*created, *name));
         let (_, (_, hostname)) = newest?;
         let by_host = self.nodes.iter().find(|(_, node)| node.hostname == *hostname);
         Some(by_host.map_or_else(|| hostname.clone(), |(name, _)| name.clone()))
@@ -198,7 +204,7 @@ impl Facts {
         let routes: Vec<RouteObject> = routes.into_iter().cloned().collect();
         let gateway = self.gateway_node();
         Some(Wanted::new(&Input {
-            topology: self.topology.unwrap_or(Topology::ClusterRouter),
+            topology: self.topology,
             zone: self.zone(),
             routes: &routes,
             is_complete: true,

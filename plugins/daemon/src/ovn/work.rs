@@ -1,12 +1,12 @@
 //! The loop: reads, asks the controller what to do, does it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Future, pending};
+use std::future::pending;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::{BoxStream, select_all};
 use rand_core::OsRng;
 use tokio::sync::watch;
@@ -85,7 +85,7 @@ pub async fn run(
                 Err(_) => return,
             },
             Ok(()) = database.changed() => {}
-            () = changed(worker.southbound.as_mut()) => worker.follow_southbound(),
+            () = changed(worker.southbound.as_mut().map(|database| &mut database.replica)) => worker.follow_southbound(),
             outcome = finished(&mut worker.in_flight) => {
                 // What it has written is there by now; the next plan has to know.
                 if worker.northbound.replica.has_changed().unwrap_or(false) {
@@ -101,7 +101,7 @@ pub async fn run(
                     worker.renew_wanted();
                 }
             }
-            () = changed_leadership(leadership.as_mut()) => {}
+            () = changed(leadership.as_mut()) => {}
         }
     }
 }
@@ -133,7 +133,7 @@ struct Worker {
     rows: Rows,
     chassis: Chassis,
     controller: Controller,
-    in_flight: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
+    in_flight: Option<BoxFuture<'static, Outcome>>,
     is_settled: bool,
     /// Whether what an earlier process has closed is known.
     has_adopted: bool,
@@ -246,19 +246,19 @@ impl Worker {
     }
 
     /// Returns since when this node has had no socket of a database; `None` if it has one, or needs none.
-    fn without_socket(&mut self, now: Instant) -> Option<Instant> {
+    fn without_socket(&mut self, is_reachable: bool, now: Instant) -> Option<Instant> {
         let is_missing = |paths: &Vec<PathBuf>| !paths.iter().any(|path| path.exists());
-        let is_without =
-            self.northbound.outage("").is_some() && self.sockets.as_ref().is_some_and(is_missing);
+        let is_without = !is_reachable && self.sockets.as_ref().is_some_and(is_missing);
         self.without_socket = is_without.then(|| self.without_socket.unwrap_or(now));
         self.without_socket
     }
 
     fn status(&mut self, store_outage: Option<String>, may_write: bool, now: Instant) -> Status {
         // A node without OVN, or whose OVN is not there yet: nothing is wrong with the worker.
-        let without = self.without_socket(now);
+        let northbound = self.northbound.outage("northbound");
+        let without = self.without_socket(northbound.is_none(), now);
         let southbound = self.southbound.as_ref().and_then(|database| database.outage("southbound"));
-        let unreachable = self.northbound.outage("northbound").or(southbound);
+        let unreachable = northbound.or(southbound);
         let is_unknown = self.wanted.is_none() && !self.is_removing;
         let unread = is_unknown.then(|| "the cluster's objects were not read yet".to_owned());
         let outage = unreachable.filter(|_| without.is_none()).or(store_outage).or(unread);
@@ -302,29 +302,21 @@ fn events(store: &AnyStore, namespace: &str, is_removing: bool) -> BoxStream<'st
     select_all(KINDS.map(watch)).boxed()
 }
 
-async fn changed(database: Option<&mut Database>) {
-    if let Some(database) = database
-        && database.replica.changed().await.is_ok()
+/// Waits for a change of what there is; without it, or when its sender is gone, for ever.
+async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
+    if let Some(receiver) = receiver
+        && receiver.changed().await.is_ok()
     {
         return;
     }
     pending().await
 }
 
-async fn finished(in_flight: &mut Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>) -> Outcome {
+async fn finished(in_flight: &mut Option<BoxFuture<'static, Outcome>>) -> Outcome {
     match in_flight {
         Some(future) => future.await,
         None => pending().await,
     }
-}
-
-async fn changed_leadership<T>(leadership: Option<&mut watch::Receiver<T>>) {
-    if let Some(leadership) = leadership
-        && leadership.changed().await.is_ok()
-    {
-        return;
-    }
-    pending().await
 }
 
 fn clock() -> Instant {
