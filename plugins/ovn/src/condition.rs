@@ -13,17 +13,6 @@ use ipnet::IpNet;
 
 use crate::constants::MAX_CONDITIONS;
 
-/// How bad a condition is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Nothing is broken.
-    Info,
-    /// Some remote network cannot be reached.
-    Warning,
-    /// No remote network can be reached, or packets may go where they should not.
-    Error,
-}
-
 /// Why a network of an object is left out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
@@ -73,13 +62,6 @@ pub enum Condition {
     SchemaTooOld {
         /// Its version.
         version: String,
-    },
-    /// A database cannot be reached, or is not what is needed.
-    Unavailable {
-        /// Its server.
-        remote: String,
-        /// The client's words.
-        error: String,
     },
     /// No node is the active gateway.
     NoGatewayNode,
@@ -192,33 +174,6 @@ pub enum Effect {
     Blocks,
     /// It is on a router or switch of ours, which therefore stays.
     Keeps,
-}
-
-impl Condition {
-    /// Returns how bad it is.
-    #[must_use]
-    pub const fn severity(&self) -> Severity {
-        match self {
-            Self::RouterMissing { .. }
-            | Self::RowMissing { .. }
-            | Self::SchemaTooOld { .. }
-            | Self::Unavailable { .. }
-            | Self::ChassisMissing { .. }
-            | Self::TransactionRefused { .. }
-            | Self::TooManyNetworks { .. }
-            | Self::ForeignRow { effect: Effect::Contradicts | Effect::Blocks, .. } => Severity::Error,
-            Self::NoGatewayNode
-            | Self::NoExternalNetwork { .. }
-            | Self::NoManagementPort { .. }
-            | Self::NoNextHop { .. }
-            | Self::NextHopElsewhere { .. }
-            | Self::BadNextHop { .. }
-            | Self::Refused { .. }
-            | Self::Connected { .. }
-            | Self::Disputed { .. } => Severity::Warning,
-            Self::ChassisAmbiguous { .. } | Self::ForeignRow { .. } | Self::More { .. } => Severity::Info,
-        }
-    }
 }
 
 /// A bounded set of conditions.

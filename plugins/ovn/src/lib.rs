@@ -35,6 +35,6 @@ pub use change::Transaction;
 pub use chassis::{CHASSIS_COLUMNS, CHASSIS_TABLE, Chassis};
 pub use plan::{Plan, plan, uninstall};
 pub use rows::Rows;
-pub use spec::{check_schema, northbound_spec, southbound_spec, unavailable};
+pub use spec::{check_schema, northbound_spec, southbound_spec};
 pub use table::Table;
 pub use wanted::Wanted;

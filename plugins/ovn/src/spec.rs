@@ -1,6 +1,5 @@
 //! What is to be followed of the two databases, and whether a database has it.
 
-use trieste_ovsdb::options::Status;
 use trieste_ovsdb::schema::Version;
 use trieste_ovsdb::spec::{DatabaseSpec, TableSpec};
 
@@ -38,17 +37,6 @@ pub fn check_schema(version: Option<Version>) -> Result<(), Condition> {
         Some(version) if version >= OLDEST_SCHEMA => Ok(()),
         Some(version) => Err(Condition::SchemaTooOld { version: version.to_string() }),
         None => Err(Condition::SchemaTooOld { version: "without version".to_owned() }),
-    }
-}
-
-/// Returns the condition of a client that has no session: why its last server would not do.
-#[must_use]
-pub fn unavailable(status: &Status) -> Option<Condition> {
-    match status {
-        Status::Failed { remote, error } => {
-            Some(Condition::Unavailable { remote: remote.clone(), error: error.clone() })
-        }
-        Status::Connecting | Status::Synced { .. } => None,
     }
 }
 

@@ -11,7 +11,6 @@ impl fmt::Display for Condition {
             Self::RouterMissing { .. }
             | Self::RowMissing { .. }
             | Self::SchemaTooOld { .. }
-            | Self::Unavailable { .. }
             | Self::NoGatewayNode
             | Self::ChassisMissing { .. }
             | Self::ChassisAmbiguous { .. }
@@ -52,12 +51,6 @@ impl Condition {
                     "the northbound database has schema {version}, and {OLDEST_SCHEMA} is needed: upgrade OVN"
                 )
             }
-            Self::Unavailable { remote, error } => write!(
-                f,
-                "the database at {remote} cannot be used, and stays as it is: {}; see whether OVN-Kubernetes runs there, \
-                 and what its log says",
-                error.escape_debug()
-            ),
             Self::NoGatewayNode => f.write_str(
                 "no node is the active gateway; packets for remote clusters are dropped until one is",
             ),

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use trieste_ovn::controller::{Controller, Next, State};
-use trieste_ovn::{Chassis, Rows, northbound_spec, southbound_spec, unavailable};
+use trieste_ovn::{Chassis, Rows, northbound_spec, southbound_spec};
 use trieste_ovsdb::client::Client;
-use trieste_ovsdb::options::ClientOptions;
+use trieste_ovsdb::options::{ClientOptions, Status};
 use trieste_ovsdb::replica::Replica;
 
 use crate::rows::ovn::{Addresses, Ovn, golden};
@@ -150,10 +150,11 @@ async fn plugin_ovn_a_database_whose_schema_is_too_old_is_left_alone_and_named()
     let before = ovn.written();
     let agent = Agent::start(&ovn);
     let mut status = agent.client.status();
-    let failed = status.wait_for(|status| unavailable(status).is_some());
+    let failed = status.wait_for(|status| matches!(status, Status::Failed { .. }));
     let status =
         tokio::time::timeout(CHANGE_TIMEOUT, failed).await.expect("it does not fail").unwrap().clone();
-    let text = unavailable(&status).unwrap().to_string();
+    let Status::Failed { remote, error } = status else { panic!("{status:?}") };
+    let text = format!("{remote}: {error}");
     assert!(text.contains("nb.sock") && text.contains("5.99.0") && text.contains("6.1.0"), "{text}");
     assert!(!agent.northbound.borrow().is_synced());
     assert_eq!(ovn.written(), before);
