@@ -8,11 +8,11 @@ use futures::stream::unfold;
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::{info, warn};
-use trieste_control::api::{Kind, Object, RouteSpec};
+use trieste_control::api::{Kind, RouteSpec};
 use trieste_control::runner::{
     self, Context, Controller, Fence, Handle, Limits, QueueView, Reconciled, Watch, Write, port,
 };
-use trieste_control::store::{Store, StoreEvent};
+use trieste_control::store::{Cache, Store, StoreEvent};
 
 use super::{Hops, RouteKey, Zone, object};
 
@@ -53,16 +53,16 @@ pub struct RoutesController {
     hops: Hops,
     /// The networks by name; `None` where another node keeps the objects.
     wanted: Option<BTreeMap<String, Vec<IpNet>>>,
-    found: BTreeMap<RouteKey, Object>,
-    listed: BTreeSet<Kind>,
+    /// The objects that there are, for each of [`KINDS`].
+    found: BTreeMap<Kind, Cache>,
 }
 
 impl RoutesController {
     /// Returns a controller that has observed nothing.
     #[must_use]
     pub fn new(namespace: &str) -> Self {
-        let (hops, found) = (Hops::default(), BTreeMap::new());
-        Self { namespace: namespace.to_owned(), hops, wanted: None, found, listed: BTreeSet::new() }
+        let found = KINDS.map(|kind| (kind, Cache::new())).into();
+        Self { namespace: namespace.to_owned(), hops: Hops::default(), wanted: None, found }
     }
 
     /// Returns what the object of this key has to say; `None` if there is to be none.
@@ -82,11 +82,16 @@ impl RoutesController {
         self.wanted.as_ref().is_some_and(|wanted| wanted.contains_key(name))
     }
 
-    /// Returns the keys of objects that exist or are wanted.
-    fn keys(&self) -> BTreeSet<RouteKey> {
+    /// Returns the keys of the objects of a kind that exist or are wanted.
+    fn keys_of(&self, kind: Kind) -> BTreeSet<RouteKey> {
         let wanted = self.wanted.iter().flat_map(BTreeMap::keys);
-        let wanted = wanted.flat_map(|name| KINDS.map(|kind| (kind, name.clone())));
-        wanted.chain(self.found.keys().cloned()).collect()
+        let found = self.found[&kind].objects().map(|object| &object.metadata.name);
+        wanted.chain(found).map(|name| (kind, name.clone())).collect()
+    }
+
+    /// Returns the keys of all objects that exist or are wanted.
+    fn keys(&self) -> Vec<RouteKey> {
+        KINDS.into_iter().flat_map(|kind| self.keys_of(kind)).collect()
     }
 }
 
@@ -104,38 +109,22 @@ impl Controller for RoutesController {
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<RouteKey> {
-        match event {
-            StoreEvent::Listed(objects) => {
-                let is_other = |key: &RouteKey| key.0 != watch.kind;
-                let gone: Vec<RouteKey> = self.found.keys().filter(|key| !is_other(key)).cloned().collect();
-                self.found.retain(|key, _| is_other(key));
-                self.listed.insert(watch.kind);
-                let found = objects.into_iter().map(|object| (key(&object), object));
-                self.found.extend(found);
-                let all = self.keys();
-                all.into_iter().chain(gone).collect()
-            }
-            StoreEvent::Applied(object) => {
-                let key = key(&object);
-                self.found.insert(key.clone(), object);
-                vec![key]
-            }
-            StoreEvent::Deleted(object) => {
-                let key = key(&object);
-                self.found.remove(&key);
-                vec![key]
-            }
-            StoreEvent::Unavailable(_) | _ => Vec::new(),
-        }
+        let Some(found) = self.found.get_mut(&watch.kind) else { return Vec::new() };
+        let was_complete = found.is_complete();
+        let changed = found.changes(event);
+        let is_first_list = found.is_complete() && !was_complete;
+        // What is wanted and was not listed is not among the changes.
+        let missing = if is_first_list { self.keys_of(watch.kind) } else { BTreeSet::new() };
+        changed.into_iter().map(|name| (watch.kind, name)).chain(missing).collect()
     }
 
     fn handle_input(&mut self, zone: Option<Zone>, _: Instant) -> Vec<RouteKey> {
         let before = (self.hops.clone(), self.wanted.take());
         self.wanted = zone.as_ref().map(Zone::by_name);
         self.hops = zone.map(|zone| zone.hops).unwrap_or_default();
-        let (hops, Some(old)) = before else { return self.keys().into_iter().collect() };
+        let (hops, Some(old)) = before else { return self.keys() };
         if hops != self.hops {
-            return self.keys().into_iter().collect();
+            return self.keys();
         }
         let new = self.wanted.iter().flatten();
         let came = new.filter(|(name, networks)| old.get(*name) != Some(*networks)).map(|(name, _)| name);
@@ -145,10 +134,11 @@ impl Controller for RoutesController {
     }
 
     fn reconcile(&mut self, key: &RouteKey, _: &Context) -> Reconciled {
-        if self.wanted.is_none() || !self.listed.contains(&key.0) {
+        let found = &self.found[&key.0];
+        if self.wanted.is_none() || !found.is_complete() {
             return Reconciled::await_change();
         }
-        let found = self.found.get(key);
+        let found = found.get(&key.1);
         let wanted = self.spec(key).and_then(|spec| object(&self.namespace, key, spec).ok());
         Reconciled::write(match (wanted, found) {
             (Some(wanted), None) => vec![Write::Create(wanted)],
@@ -171,10 +161,6 @@ impl Controller for RoutesController {
         let problem = view.problem().or(outage).map(str::to_owned);
         problem.filter(|_| self.wanted.is_some())
     }
-}
-
-fn key(object: &Object) -> RouteKey {
-    (object.kind, object.metadata.name.clone())
 }
 
 #[cfg(test)]

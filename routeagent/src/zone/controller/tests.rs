@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use proptest::collection::{btree_map, btree_set};
 use proptest::prelude::*;
-use trieste_control::api::ObjectMeta;
 use trieste_control::api::limits::MAX_CIDRS;
+use trieste_control::api::{Object, ObjectMeta};
 use trieste_control::store::{AnyStore, Location};
 
 use super::*;
@@ -24,6 +24,10 @@ fn zone(own: &[&str], others: &[&str], accepted: &[(&str, &[u16])], closed: &[u1
         accepted: accepted.collect(),
         closed: nets(closed),
     }
+}
+
+fn key(object: &Object) -> RouteKey {
+    (object.kind, object.metadata.name.clone())
 }
 
 /// A controller and what its store has.
@@ -68,19 +72,19 @@ impl Model {
 
     fn write(&mut self, write: Write) {
         self.version += 1;
-        let event = match write {
+        let (kind, event) = match write {
             Write::Create(mut object) | Write::Update(mut object) => {
                 object.metadata.resource_version = Some(self.version.to_string());
                 self.store.insert(key(&object), object.clone());
-                StoreEvent::Applied(object)
+                (object.kind, StoreEvent::Applied(object))
             }
             Write::Delete(object) => {
                 self.store.remove(&key(&object));
-                StoreEvent::Deleted(object)
+                (object.kind, StoreEvent::Deleted(object))
             }
             Write::UpdateStatus(_) | Write::Annotate { .. } => panic!("neither is planned"),
         };
-        let watch = Watch::new(0, Kind::GatewayRoute, NAMESPACE);
+        let watch = Watch::new(0, kind, NAMESPACE);
         self.controller.observe(&watch, event, Instant::now());
     }
 
