@@ -1,11 +1,23 @@
-//! The process metrics of every Prometheus client, so that the usual dashboards work.
+//! The host's name, and the process metrics of every Prometheus client, so that the usual dashboards work.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::exposition::{Family, Kind, Page};
+
+/// Where the kernel says the host's name, which is the pod's in a pod of its own network.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Returns the host's name.
+///
+/// # Errors
+/// The kernel's file cannot be read.
+pub fn host_name() -> io::Result<String> {
+    Ok(fs::read_to_string(HOST_NAME)?.trim().to_owned())
+}
 
 /// The process at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use trieste_control::health::PingerConfig;
 use trieste_control::logging;
 use trieste_control::notice;
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
+use trieste_control::process::host_name;
 use trieste_control::store::Location;
 
 use crate::state::Node;
@@ -278,11 +279,7 @@ impl Options {
     fn hostname(&self) -> anyhow::Result<String> {
         match &self.hostname {
             Some(name) if !name.is_empty() => Ok(name.clone()),
-            _ => {
-                let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-                    .context("reading the host name; pass --hostname")?;
-                Ok(name.trim().to_owned())
-            }
+            _ => host_name().context("reading the host name; pass --hostname"),
         }
     }
 }

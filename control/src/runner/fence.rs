@@ -54,6 +54,12 @@ pub(super) enum Permit {
 }
 
 impl Fence {
+    /// Returns the fence of a candidate that observes for `settle` after it began to lead; without one, an open fence.
+    #[must_use]
+    pub fn of(candidate: Option<Candidate>, settle: Duration) -> Self {
+        candidate.map_or(Self::Open, |candidate| Self::Term { candidate, settle })
+    }
+
     /// Returns the right to write at `now`; `None` if there is none.
     pub(super) fn permit(&self, now: Instant) -> Option<Permit> {
         match self {

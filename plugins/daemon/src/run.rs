@@ -52,19 +52,16 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let stop = signals::stop().context("watching for SIGTERM and SIGINT")?;
     let store = AnyStore::open(&config.store).context("opening the local store")?;
-    let fence = config.candidate.as_ref().map_or(Fence::Open, |identity| {
+    let candidate = config.candidate.as_ref().map(|identity| {
         let election = ElectionConfig {
             namespace: config.namespace.clone(),
             lease: LEASE.to_owned(),
             identity: identity.clone(),
             timings: Timings::globalnet(),
         };
-        Fence::Term { candidate: election::spawn(store.clone(), election), settle: TAKE_OVER }
+        election::spawn(store.clone(), election)
     });
-    let candidate = match &fence {
-        Fence::Term { candidate, .. } => Some(candidate.clone()),
-        Fence::Open | Fence::Guard(_) => None,
-    };
+    let fence = Fence::of(candidate.clone(), TAKE_OVER);
     let (sender, status) = watch::channel(Status::default());
     info!(
         version = env!("CARGO_PKG_VERSION"), plugin = config.plugin.name(), store = %config.store, task = ?config.task,

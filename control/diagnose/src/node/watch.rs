@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use trieste_control::process::host_name;
 
 use super::NodeError;
 use super::capture::Capture;
@@ -175,6 +176,5 @@ fn counts(outer: &Outer, ports: &[u16]) -> bool {
 
 /// The node's own name for itself.
 pub(super) fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().chars().take(253).collect()
+    host_name().unwrap_or_default().chars().take(253).collect()
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser};
 use trieste_control::api::check_namespace;
 use trieste_control::parse::{Cidrs, parse_bool};
+use trieste_control::process::host_name;
 use trieste_control::store::Location;
 use trieste_control::store::kube::ServerSettings;
 use trieste_discovery_agent::AgentConfig;
@@ -179,8 +180,7 @@ impl Options {
         if let Some(name) = self.identity.clone().filter(|name| !name.is_empty()) {
             return Ok(name);
         }
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("reading the host's name")?;
-        Ok(name.trim().to_owned())
+        host_name().context("reading the host's name")
     }
 }
 

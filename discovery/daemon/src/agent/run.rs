@@ -71,19 +71,16 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let stop_signal = signals::stop().context("watching for SIGTERM and SIGINT")?;
     let local = stores::local(&config.store)?;
     let broker = stores::broker(&config.broker)?;
-    let fence = config.candidate.as_ref().map_or(Fence::Open, |identity| {
+    let candidate = config.candidate.as_ref().map(|identity| {
         let election = ElectionConfig {
             namespace: config.agent.namespace.clone(),
             lease: LEASE.to_owned(),
             identity: identity.clone(),
             timings: Timings::globalnet(),
         };
-        Fence::Term { candidate: election::spawn(local.clone(), election), settle: TAKE_OVER }
+        election::spawn(local.clone(), election)
     });
-    let election = match &fence {
-        Fence::Term { candidate, .. } => Some(candidate.clone()),
-        Fence::Open | Fence::Guard(_) => None,
-    };
+    let fence = Fence::of(candidate.clone(), TAKE_OVER);
     let agent = spawn(local.clone(), broker, config.agent.clone(), fence);
     if let AnyStore::Kube(kube) = local {
         let (recorder, queue) = Recorder::of_many("trieste-discovery");
@@ -112,7 +109,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         () = stop_signal => Ok(()),
     };
     agent.runner.stop(LAST_WRITES).await;
-    if let Some(candidate) = election {
+    if let Some(candidate) = candidate {
         candidate.release(election::DEFAULT_RELEASE_TIMEOUT).await;
     }
     info!("service discovery agent stopped");
