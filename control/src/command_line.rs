@@ -1,11 +1,15 @@
 //! How the programs that run in pods read their flags and environment, and answer where upstream's tool asks.
 
+mod options;
+
 use std::ffi::{OsStr, OsString};
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 
 use crate::version::upstream_component;
+
+pub use options::{LogOptions, StoreOptions};
 
 /// Reads flags and environment. Under one of upstream's names (`argv[0]`) the command calls itself as upstream's tool
 /// expects. An empty variable says nothing, since manifests set variables that they have nothing for; those of the

@@ -10,10 +10,9 @@ use anyhow::{Context, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::check_cluster_id;
 use trieste_control::claims::Allowed;
-use trieste_control::command_line;
+use trieste_control::command_line::{self, LogOptions};
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
-use trieste_control::logging;
 use trieste_control::notice;
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::process::host_name;
@@ -147,13 +146,9 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::liveness::DEFAULT_FILE)]
     pub pass_file: PathBuf,
 
-    /// Log more.
-    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
-    pub debug: bool,
-
-    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
-    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
-    pub verbosity: u8,
+    /// How much is logged.
+    #[command(flatten)]
+    pub log: LogOptions,
 
     /// Make one pass and exit: 0 if nothing failed, 1 otherwise.
     #[arg(long)]
@@ -261,12 +256,6 @@ impl Options {
     #[must_use]
     pub fn close_grace(&self) -> Duration {
         Duration::from_secs(self.close_grace)
-    }
-
-    /// Returns what is logged unless `RUST_LOG` says otherwise.
-    #[must_use]
-    pub fn log_filter(&self) -> &'static str {
-        logging::filter(self.debug, self.verbosity)
     }
 
     /// Returns where the store is.

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => command_line::refuse(&error),
     };
-    logging::to_stderr(options.log_filter());
+    logging::to_stderr(options.log.filter());
     match privileges(&options).and_then(|()| run(&options)) {
         Ok(code) => code,
         Err(error) => {

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::{check_cluster_id, check_namespace};
+use trieste_control::command_line::{self, LogOptions, StoreOptions};
 use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::process::host_name;
 use trieste_control::store::Location;
-use trieste_control::{command_line, logging};
 use trieste_ovn::wanted::Topology;
 use trieste_ovsdb::remote::Remotes;
 use trieste_ovsdb::tls::TlsFiles;
@@ -25,13 +25,9 @@ const DEFAULT_FILE: &str = "/run/trieste/plugin-sync.json";
 #[derive(Debug, Clone, Parser)]
 #[command(name = "trieste-plugin-sync", version = concat!("version: v", env!("CARGO_PKG_VERSION")))]
 pub struct Options {
-    /// This cluster's store: `dir:PATH`, `kube:` or `kube:KUBECONFIG` [default: `kube:` in a pod, else dir:STATE_DIR/store].
-    #[arg(long, env = "TRIESTE_STORE", value_name = "LOCATION")]
-    pub store: Option<Location>,
-
-    /// The gateway's directory, whose store is used outside of a pod.
-    #[arg(long, env = "TRIESTE_STATE_DIR", value_name = "PATH", default_value = "/var/lib/trieste")]
-    pub state_dir: PathBuf,
+    /// Where this cluster's store is.
+    #[command(flatten)]
+    pub store: StoreOptions,
 
     /// Namespace of the objects of this cluster's gateways, and of the election's Lease.
     #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
@@ -91,21 +87,13 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
     pub leader_election: bool,
 
-    /// Set by Kubernetes in every pod: the cluster's own API server.
-    #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
-    pub kubernetes_service_host: Option<String>,
-
     /// File that says how the work went, for --check.
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = DEFAULT_FILE)]
     pub pass_file: PathBuf,
 
-    /// Log more.
-    #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
-    pub debug: bool,
-
-    /// How much to log, in upstream's numbers: 3 is as --debug, 4 and more is everything.
-    #[arg(long, env = "SUBMARINER_VERBOSITY", value_name = "LEVEL", default_value_t = 2)]
-    pub verbosity: u8,
+    /// How much is logged.
+    #[command(flatten)]
+    pub log: LogOptions,
 
     /// Exit 0 if the running worker can read and write what it needs, else say why not and exit 1.
     #[arg(long)]
@@ -177,19 +165,12 @@ impl Options {
         Self::from_arg_matches(&matches)
     }
 
-    /// Returns what is logged unless `RUST_LOG` says otherwise.
-    #[must_use]
-    pub const fn log_filter(&self) -> &'static str {
-        logging::filter(self.debug, self.verbosity)
-    }
-
     /// Checks everything.
     ///
     /// # Errors
     /// What is missing or cannot be, with its flag and variable.
     pub fn config(&self) -> anyhow::Result<Config> {
         check_namespace(&self.namespace).context("--namespace (SUBMARINER_NAMESPACE)")?;
-        let default = || Location::default_of(self.kubernetes_service_host.as_deref(), &self.state_dir);
         let task = match (self.check, self.uninstall) {
             (true, _) => Task::Check,
             (false, true) => Task::Uninstall,
@@ -200,7 +181,7 @@ impl Options {
         let is_elected = self.leader_election && task == Task::Work && is_shared;
         Ok(Config {
             plugin,
-            store: self.store.clone().unwrap_or_else(default),
+            store: self.store.location(),
             namespace: self.namespace.clone(),
             candidate: is_elected.then(|| self.identity()).transpose()?,
             pass_file: self.pass_file.clone(),

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => command_line::refuse(&error),
     };
-    logging::to_stderr(options.log_filter());
+    logging::to_stderr(options.log.filter());
     match options.config().and_then(|config| run(&config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

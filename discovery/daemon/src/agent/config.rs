@@ -147,7 +147,7 @@ impl Options {
                 withdraws: self.uninstall,
                 ..AgentConfig::new(cluster)
             },
-            store: self.common.store(),
+            store: self.common.store.location(),
             broker: self.broker()?,
             candidate: if is_elected { Some(self.identity()?) } else { None },
             http: distinct(self.metrics),

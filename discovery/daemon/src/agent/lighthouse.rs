@@ -54,7 +54,7 @@ fn options(arguments: &Arguments) -> anyhow::Result<Options> {
     let mut options = Options::from_arg_matches(&matches)?;
     options.leader_election = false;
     if let Some(path) = &arguments.kubeconfig {
-        options.common.store = Some(Location::Kube { path: Some(path.clone()), context: None });
+        options.common.store.store = Some(Location::Kube { path: Some(path.clone()), context: None });
     }
     Ok(options)
 }

@@ -157,7 +157,7 @@ impl Options {
         };
         Ok(Config {
             cluster,
-            store: self.common.store(),
+            store: self.common.store.location(),
             namespace: self.namespace.clone(),
             settings,
             listen: addresses(&self.listen.0, self.port),

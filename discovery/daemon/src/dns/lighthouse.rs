@@ -47,7 +47,7 @@ pub fn main_with(arguments: &[OsString]) -> ExitCode {
             return Ok(ExitCode::SUCCESS);
         }
         let (options, config) = config(&arguments)?;
-        logging::to_stderr(options.common.log_filter());
+        logging::to_stderr(options.common.log.filter());
         run::run(&config).map(|()| ExitCode::SUCCESS)
     });
     result.unwrap_or_else(|error| {
@@ -62,7 +62,7 @@ fn config(arguments: &Arguments) -> anyhow::Result<(Options, Config)> {
         command_line::matches(Options::command(), [COMPONENT.into()], |name| std::env::var_os(name), &[])?;
     let mut options = Options::from_arg_matches(&matches)?;
     if let Some(path) = &arguments.kubeconfig {
-        options.common.store = Some(Location::Kube { path: Some(path.clone()), context: None });
+        options.common.store.store = Some(Location::Kube { path: Some(path.clone()), context: None });
     }
     options.port = arguments.port.unwrap_or(options.port);
     let path = arguments.corefile.as_deref().unwrap_or_else(|| Path::new("Corefile"));

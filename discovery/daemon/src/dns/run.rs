@@ -32,7 +32,7 @@ const FIRST_FREE_PORT: u16 = 1_024;
 /// Runs the program: logs, settings, signals.
 #[must_use]
 pub fn main_with(options: &Options) -> ExitCode {
-    logging::to_stderr(options.common.log_filter());
+    logging::to_stderr(options.common.log.filter());
     match options.config().and_then(|config| run(&config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
