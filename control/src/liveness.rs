@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 /// Ours: greatest age of the last good pass. A program makes one every ten seconds at least.
 pub const MAX_AGE: Duration = Duration::from_secs(30);
@@ -59,26 +60,38 @@ pub enum CheckError {
 pub struct LivenessFile {
     path: PathBuf,
     liveness: Liveness,
+    /// Why it could not be written the last time.
+    obstacle: Option<String>,
 }
 
 impl LivenessFile {
     /// Returns a file without a good pass; an earlier process's content is replaced by the first write.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
-        Self { path, liveness: Liveness::default() }
+        Self { path, liveness: Liveness::default(), obstacle: None }
     }
 
-    /// Returns its path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Records why there is no good pass; `None`: that there was one. A file that cannot be written is logged once for
+    /// each reason.
+    pub fn record(&mut self, problem: Option<&str>) {
+        let written = match problem {
+            None => self.record_success(),
+            Some(problem) => self.record_failure(problem),
+        };
+        let obstacle = written.err().map(|error| format!("cannot write {}: {error}", self.path.display()));
+        if obstacle != self.obstacle {
+            if let Some(problem) = &obstacle {
+                warn!(%problem, "--check will fail");
+            }
+            self.obstacle = obstacle;
+        }
     }
 
     /// Records a good pass.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn record_success(&mut self) -> io::Result<()> {
+    fn record_success(&mut self) -> io::Result<()> {
         self.liveness = Liveness { good_pass_ms: Some(since_boot_ms()?), problem: String::new() };
         self.write()
     }
@@ -87,7 +100,7 @@ impl LivenessFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn record_failure(&mut self, problem: &str) -> io::Result<()> {
+    fn record_failure(&mut self, problem: &str) -> io::Result<()> {
         problem.clone_into(&mut self.liveness.problem);
         self.write()
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use tokio::sync::watch;
-use tracing::warn;
 use trieste_control::liveness::LivenessFile;
 
 use crate::agent::Report;
@@ -21,25 +20,16 @@ pub async fn maintain(
     mut store_error: watch::Receiver<Option<String>>,
 ) {
     let mut file = LivenessFile::new(path);
-    let mut last_reported = None;
     loop {
         let report = reports.borrow_and_update().clone();
         let error = store_error.borrow_and_update().clone();
-        let written = match (&report, error) {
-            (Report { passes: 0, .. }, None) => file.record_failure("the store has not been read yet"),
-            (Report { passes: 0, .. }, Some(error)) => {
-                file.record_failure(&format!("the store cannot be read: {error}"))
-            }
-            (Report { is_good: true, .. }, _) => file.record_success(),
-            (Report { is_good: false, conditions, .. }, _) => file.record_failure(&worst(conditions)),
+        let problem = match (&report, error) {
+            (Report { passes: 0, .. }, None) => Some("the store has not been read yet".to_owned()),
+            (Report { passes: 0, .. }, Some(error)) => Some(format!("the store cannot be read: {error}")),
+            (Report { is_good: true, .. }, _) => None,
+            (Report { is_good: false, conditions, .. }, _) => Some(worst(conditions)),
         };
-        let problem = written.err().map(|error| format!("cannot write {}: {error}", file.path().display()));
-        if last_reported != problem {
-            if let Some(problem) = &problem {
-                warn!(%problem, "--check will fail");
-            }
-            last_reported = problem;
-        }
+        file.record(problem.as_deref());
         tokio::select! {
             changed = reports.changed() => if changed.is_err() { return },
             changed = store_error.changed() => if changed.is_err() { return },

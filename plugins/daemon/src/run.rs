@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
-use tracing::{info, warn};
+use tracing::info;
 use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::liveness::{LivenessFile, check};
 use trieste_control::privileges::Needs;
@@ -138,7 +138,6 @@ async fn beat(config: &Config, mut status: watch::Receiver<Status>) {
     let mut file = LivenessFile::new(config.pass_file.clone());
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = None;
     loop {
         // A sender that is gone has nothing new; the program is about to end.
         tokio::select! {
@@ -150,17 +149,7 @@ async fn beat(config: &Config, mut status: watch::Receiver<Status>) {
             let unread = status.count.is_none().then(|| "the plugin's database was not read yet".to_owned());
             status.outage.clone().or(unread)
         };
-        let written = match &obstacle {
-            Some(reason) => file.record_failure(reason),
-            None => file.record_success(),
-        };
-        let problem = written.err().map(|error| error.to_string());
-        if problem != last {
-            if let Some(problem) = &problem {
-                warn!(file = %config.pass_file.display(), problem, "cannot write file: --check will fail");
-            }
-            last = problem;
-        }
+        file.record(obstacle.as_deref());
     }
 }
 
