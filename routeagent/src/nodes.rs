@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::{Object, ObjectMeta};
+use trieste_control::api::{Object, ObjectMeta, label};
 use trieste_control::store::StoreEvent;
 
 use crate::condition::Condition;
@@ -18,8 +18,6 @@ use crate::state::ClusterNode;
 pub const MAX_NODES: usize = 5_000;
 /// Ours: most addresses, and most pod networks, of one node. One per family is usual.
 const MAX_PER_NODE: usize = 8;
-/// From the specification: what a node calls itself (well-known label of Kubernetes).
-const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Ours: key of the taint that keeps pods off a node until it is closed (`taint.rs`).
 pub const TAINT: &str = "trieste.io/not-ready";
 /// From the specification: the annotation with a fixed MSS (api §8.1).
@@ -127,7 +125,7 @@ fn read(object: &Object) -> Read {
     let metadata = &object.metadata;
     let node = ClusterNode {
         name: metadata.name.clone(),
-        hostname: metadata.labels.get(HOSTNAME_LABEL).unwrap_or(&metadata.name).clone(),
+        hostname: metadata.labels.get(label::HOSTNAME).unwrap_or(&metadata.name).clone(),
         addresses: addresses(object, &mut problems),
         pod_networks: pod_networks(object, &mut problems),
         clamp_mss: clamp_mss(metadata, &mut problems),
@@ -304,7 +302,7 @@ mod tests {
     fn node(status: &Value) -> Object {
         let mut object = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n1", "labels": {HOSTNAME_LABEL: "worker-1"}, "annotations": {CLAMP_MSS: "1300"}},
+            "metadata": {"name": "n1", "labels": {label::HOSTNAME: "worker-1"}, "annotations": {CLAMP_MSS: "1300"}},
             "spec": {"podCIDR": "10.1.3.0/24", "podCIDRs": ["10.1.3.0/24", "fd00:1:3::1/64"]},
             "status": {"addresses": [{"type": "InternalIP", "address": "172.31.1.21"},
                 {"type": "InternalIP", "address": "fd00:31::21"}, {"type": "ExternalIP", "address": "192.0.2.1"}]},

@@ -37,6 +37,8 @@ pub mod label {
     pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// [`MANAGED_BY`] of the slices of exported services.
     pub const LIGHTHOUSE_AGENT: &str = "lighthouse-agent.submariner.io";
+    /// Kubernetes, on Nodes: what the node calls itself.
+    pub const HOSTNAME: &str = "kubernetes.io/hostname";
 }
 
 /// Finalizers.
@@ -92,6 +94,8 @@ pub mod annotation {
     pub const WEIGHT_PREFIX: &str = "weight.trieste.io/";
     /// Ours, on GlobalEgressIP objects: the pod selector that they had first, which stays theirs; as JSON, `null` for none.
     pub const POD_SELECTOR: &str = "trieste.io/pod-selector";
+    /// OVN-Kubernetes, on Nodes: of which zone the node is, which has a northbound database of its own.
+    pub const OVN_ZONE: &str = "k8s.ovn.org/zone-name";
 }
 
 /// An object's metadata. All other fields are kept in [`ObjectMeta::extra`].

@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use trieste_control::api::annotation::OVN_ZONE;
 
 use super::Observed;
 use super::flags::variable;
 use super::observe::OVN_DATABASE as DATABASE;
 
-/// The annotation by which OVN-Kubernetes says of which zone a node is.
-const ZONE: &str = "k8s.ovn.org/zone-name";
 /// OpenShift's namespace of OVN-Kubernetes.
 const OPENSHIFT: &str = "openshift-ovn-kubernetes";
 /// OpenShift's name and port of the Service, which it serves over TLS alone.
@@ -103,18 +102,18 @@ fn zones(nodes: &[Value]) -> (Zones, String) {
     let mut zones: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     // OVN-Kubernetes runs on no other nodes, and gives them no zone.
     for node in nodes.iter().filter(|node| is_linux(node)) {
-        let zone = node["metadata"]["annotations"][ZONE].as_str().unwrap_or_default();
+        let zone = node["metadata"]["annotations"][OVN_ZONE].as_str().unwrap_or_default();
         zones.entry(zone).or_default().push(node["metadata"]["name"].as_str().unwrap_or_default());
     }
-    let source = format!("the nodes' annotation {ZONE}");
+    let source = format!("the nodes' annotation {OVN_ZONE}");
     let shared: Vec<String> = zones
         .iter()
         .filter(|(zone, nodes)| nodes.as_slice() != [**zone])
         .map(|(zone, _)| (*zone).to_owned())
         .collect();
     match (zones.len(), shared.as_slice()) {
-        (0, _) => (Zones::One, format!("no node has the annotation {ZONE}")),
-        (1, [zone]) if zone.is_empty() => (Zones::One, format!("no node has the annotation {ZONE}")),
+        (0, _) => (Zones::One, format!("no node has the annotation {OVN_ZONE}")),
+        (1, [zone]) if zone.is_empty() => (Zones::One, format!("no node has the annotation {OVN_ZONE}")),
         (1, [_]) => (Zones::One, source),
         (_, []) => (Zones::OnePerNode, source),
         _ => (Zones::Several(shared), source),

@@ -1,6 +1,7 @@
 //! Deployments: pods that have nothing to do with the node that they run on.
 
 use serde_json::{Value, json};
+use trieste_control::api::label::HOSTNAME;
 
 use super::pod::{Volume, add_pull_secrets, node_selector, pod_labels, unprivileged};
 use super::{Manifest, MemberOptions};
@@ -45,7 +46,7 @@ impl Deployment<'_> {
         unprivileged(&mut container, options);
         container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
         let apart = json!([{"weight": 100, "podAffinityTerm": {
-            "labelSelector": {"matchLabels": {"app": self.name}}, "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"app": self.name}}, "topologyKey": HOSTNAME,
         }}]);
         let mut spec = json!({
             "serviceAccountName": self.name,

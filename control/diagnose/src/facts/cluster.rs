@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
 use serde_json::Value;
+use trieste_control::api::label::HOSTNAME;
 use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, HaStatus};
 use trieste_control::members::paths_namespace;
 use trieste_control::requirements::has_own_addressing;
@@ -182,9 +183,8 @@ fn gateway_node(
 
 /// Returns the name of the node with this host name.
 fn node_of(host: &String, nodes: &[KubeNode]) -> Option<String> {
-    let is_it = |node: &&KubeNode| {
-        node.metadata.name.as_ref() == Some(host) || label(node, "kubernetes.io/hostname") == Some(host)
-    };
+    let is_it =
+        |node: &&KubeNode| node.metadata.name.as_ref() == Some(host) || label(node, HOSTNAME) == Some(host);
     nodes.iter().find(is_it)?.metadata.name.clone()
 }
 

@@ -7,16 +7,12 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::limits::MAX_CIDRS;
-use trieste_control::api::{Kind, Object, RouteSpec, has_closed_routes};
+use trieste_control::api::{Kind, Object, RouteSpec, annotation, has_closed_routes, label};
 use trieste_control::store::StoreEvent;
 use trieste_ovn::Wanted;
 use trieste_ovn::constants::MAX_NETWORKS;
 use trieste_ovn::wanted::{Input, RouteKind, RouteObject, Topology, Zone};
 
-/// From the specification of Kubernetes: what a node calls itself.
-const HOSTNAME: &str = "kubernetes.io/hostname";
-/// From the specification: the node's zone (api §8.5).
-const ZONE: &str = "k8s.ovn.org/zone-name";
 /// OVN-Kubernetes': the node's networks, of which its management port has the second address.
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
 /// Ours: longest annotation that is read, bytes.
@@ -250,12 +246,11 @@ fn networks_of(route: &RouteObject) -> impl Iterator<Item = IpNet> + '_ {
 impl Node {
     fn read(object: &Object) -> Self {
         let metadata = &object.metadata;
-        let annotation =
-            |key: &str| metadata.annotations.get(key).filter(|text| text.len() <= MAX_ANNOTATION);
+        let read = |key: &str| metadata.annotations.get(key).filter(|text| text.len() <= MAX_ANNOTATION);
         Self {
-            hostname: metadata.labels.get(HOSTNAME).unwrap_or(&metadata.name).clone(),
-            zone: annotation(ZONE).cloned(),
-            management_port: annotation(SUBNETS).map(|text| management_port(text)).unwrap_or_default(),
+            hostname: metadata.labels.get(label::HOSTNAME).unwrap_or(&metadata.name).clone(),
+            zone: read(annotation::OVN_ZONE).cloned(),
+            management_port: read(SUBNETS).map(|text| management_port(text)).unwrap_or_default(),
         }
     }
 }

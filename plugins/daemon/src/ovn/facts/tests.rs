@@ -26,9 +26,9 @@ fn gateway(cluster: &str, hostname: &str, created: &str) -> Object {
 
 fn node(name: &str, zone: Option<&str>, subnets: &str) -> Object {
     let mut object = Object::new(Kind::Node, ObjectMeta::new("", name));
-    object.metadata.labels.insert(HOSTNAME.to_owned(), format!("host-{name}"));
+    object.metadata.labels.insert(label::HOSTNAME.to_owned(), format!("host-{name}"));
     object.metadata.annotations.insert(SUBNETS.to_owned(), subnets.to_owned());
-    object.metadata.annotations.extend(zone.map(|zone| (ZONE.to_owned(), zone.to_owned())));
+    object.metadata.annotations.extend(zone.map(|zone| (annotation::OVN_ZONE.to_owned(), zone.to_owned())));
     object
 }
 
