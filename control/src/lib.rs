@@ -62,6 +62,7 @@ pub mod liveness;
 pub mod logging;
 pub mod members;
 pub mod natdiscovery;
+pub mod network_map;
 pub mod notice;
 pub mod parse;
 pub mod privileges;

@@ -10,10 +10,10 @@ use std::sync::LazyLock;
 
 use ipnet::IpNet;
 use trieste_control::claims::{Allowed, Surroundings};
+use trieste_control::network_map::NetworkMap;
 
 use crate::condition::{Condition, Refusal};
 use crate::constants::VX_PREFIX;
-use crate::networks::Networks;
 use crate::state::{Cluster, ClusterState, Endpoint, active_endpoints};
 
 /// Networks that are never behind a cable, regardless of claims.
@@ -78,9 +78,9 @@ pub(crate) struct Basis {
     allowed: Allowed,
     around: Surroundings,
     /// The own cluster's networks, and those that its gateways publish, with their rank: the first that overlaps is named.
-    own: Networks<usize>,
+    own: NetworkMap<usize>,
     /// Those of them that a gateway does not connect a cluster for.
-    unconnectable: Networks<usize>,
+    unconnectable: NetworkMap<usize>,
 }
 
 /// The objects by which remote clusters claim networks: all of them, or those of some clusters.
@@ -96,9 +96,9 @@ pub(crate) struct Claims<'a> {
 struct Claimed<'a> {
     basis: &'a Basis,
     /// Networks of the clusters that the gateway connects, with the cluster and its rank.
-    connected: Networks<(usize, &'a str)>,
+    connected: NetworkMap<(usize, &'a str)>,
     /// Whose the accepted networks are.
-    owners: Networks<&'a str>,
+    owners: NetworkMap<&'a str>,
 }
 
 /// Sorts the claims of all remote clusters.
@@ -118,7 +118,7 @@ pub fn admit(state: &ClusterState) -> Admission {
     drop_shadows(&mut admission);
     let own = state.active_endpoint().filter(|own| own.has_multipath);
     admission.multipath.extend(own.map(|own| own.cluster.clone()));
-    let remote: Networks<()> = admission.remote().copied().collect();
+    let remote: NetworkMap<()> = admission.remote().copied().collect();
     admission.carved = carved(state, &remote);
     admission
 }
@@ -134,7 +134,7 @@ pub(crate) fn admit_some(basis: &Basis, claims: &Claims<'_>) -> Admission {
 /// Sorts claims, without regard to what lies inside of what is routed.
 fn sort(basis: &Basis, claims: &Claims<'_>) -> Admission {
     let mut admission = Admission::default();
-    let (connected, owners) = (Networks::default(), Networks::default());
+    let (connected, owners) = (NetworkMap::default(), NetworkMap::default());
     let mut claimed = Claimed { basis, connected, owners };
     for (rank, carrier) in carriers(&claims.endpoints).into_iter().enumerate() {
         claimed.connect(rank, carrier, &mut admission);
@@ -190,7 +190,7 @@ impl Basis {
     /// Collects them.
     pub(crate) fn new(state: &ClusterState) -> Self {
         let ranked = |networks: &mut dyn Iterator<Item = &IpNet>| {
-            let mut all = Networks::default();
+            let mut all = NetworkMap::default();
             networks.enumerate().for_each(|(rank, network)| all.add(network.trunc(), rank));
             all
         };
@@ -282,14 +282,14 @@ impl<'a> Claimed<'a> {
 }
 
 /// Returns the first of these, by rank, that overlaps a network.
-fn first(all: &Networks<usize>, network: &IpNet) -> Option<IpNet> {
+fn first(all: &NetworkMap<usize>, network: &IpNet) -> Option<IpNet> {
     all.overlapping(network.trunc()).min_by_key(|(_, rank)| **rank).map(|(net, _)| net)
 }
 
 /// Drops refusals inside of a network that is routed: they would be more specific than its route. The network that is
 /// routed closes them.
 fn drop_shadows(admission: &mut Admission) {
-    let routed: Networks<()> = admission.routed().copied().collect();
+    let routed: NetworkMap<()> = admission.routed().copied().collect();
     admission.accepted.retain(|net, accepted| accepted.has_gateway || !routed.is_inside_another(net));
     let accepted = &admission.accepted;
     admission.closed.retain(|net| !accepted.contains_key(net) && !routed.is_inside_another(net));
@@ -323,7 +323,7 @@ fn published(state: &ClusterState) -> impl Iterator<Item = &IpNet> {
 }
 
 /// Returns the node's own networks strictly inside a remote one.
-pub(crate) fn carved<T>(state: &ClusterState, remote: &Networks<T>) -> BTreeSet<IpNet> {
+pub(crate) fn carved<T>(state: &ClusterState, remote: &NetworkMap<T>) -> BTreeSet<IpNet> {
     let own = state.own_networks().map(|own| own.network.trunc());
     own.filter(|own| own.prefix_len() < own.max_prefix_len() && remote.is_inside_another(own)).collect()
 }

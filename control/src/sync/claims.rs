@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 
 use super::name::Name;
-use super::nets::Nets;
+use crate::network_map::NetworkMap;
 use crate::sets;
 
 /// Why a claimant cannot have its addresses.
@@ -32,7 +32,7 @@ pub(super) struct Conflict {
 pub(super) struct Claims {
     claimants: BTreeMap<Name, Claimant>,
     by_origin: BTreeMap<Arc<str>, BTreeSet<Name>>,
-    by_net: Nets<BTreeSet<Name>>,
+    by_net: NetworkMap<BTreeSet<Name>>,
     ages: BTreeMap<Arc<str>, Timestamp>,
     lost: BTreeMap<Name, Conflict>,
     /// Networks around which something changed since the last evaluation.
@@ -75,7 +75,7 @@ impl Claims {
         self.lost.remove(name);
         for net in subnets {
             self.stale.insert(net);
-            let Some(names) = self.by_net.value_mut(&net) else { continue };
+            let Some(names) = self.by_net.get_mut(&net) else { continue };
             names.remove(name);
             if names.is_empty() {
                 self.by_net.remove(&net);
@@ -124,7 +124,7 @@ impl Claims {
         }
         let concerned = self.concerned();
         self.evaluated += concerned.len() as u64;
-        let mut taken = Nets::<Option<Arc<str>>>::default();
+        let mut taken = NetworkMap::<Option<Arc<str>>>::default();
         for (_, origin, name) in concerned {
             let Some(claimant) = self.claimants.get(&name) else { continue };
             let conflict = claimant.subnets.iter().find_map(|net| conflict(&taken, *net, &origin));
@@ -150,7 +150,7 @@ impl Claims {
         let mut concerned = BTreeSet::new();
         while let Some(net) = nets.pop() {
             // Whatever overlaps lies within the largest that contains it; that one is walked once.
-            let outermost = self.by_net.covering(net).next().map_or(net, |(outer, _)| *outer);
+            let outermost = self.by_net.covering(net).next().map_or(net, |(outer, _)| outer);
             if !walked.insert(outermost) {
                 continue;
             }
@@ -167,9 +167,9 @@ impl Claims {
     }
 }
 
-fn conflict(taken: &Nets<Option<Arc<str>>>, claimed: IpNet, origin: &Arc<str>) -> Option<Conflict> {
+fn conflict(taken: &NetworkMap<Option<Arc<str>>>, claimed: IpNet, origin: &Arc<str>) -> Option<Conflict> {
     taken.overlapping(claimed).find_map(|(held, holder)| {
         let holder = holder.as_ref().filter(|holder| *holder != origin)?;
-        Some(Conflict { claimed, held: *held, holder: Arc::clone(holder) })
+        Some(Conflict { claimed, held, holder: Arc::clone(holder) })
     })
 }

@@ -36,7 +36,6 @@ mod facts;
 mod grace;
 mod handle;
 mod name;
-mod nets;
 mod networks;
 mod plan;
 mod quota;

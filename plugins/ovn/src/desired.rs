@@ -6,11 +6,11 @@ mod row;
 mod submariner_router;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 
 use crate::chassis::Chassis;
 use crate::condition::Condition;
 use crate::constants::CLUSTER_ROUTER;
-use crate::network_set::NetworkSet;
 use crate::rows::{RowId, Rows};
 use crate::table::Table;
 use crate::wanted::{Topology, Wanted};
@@ -39,10 +39,11 @@ pub(crate) fn desired(wanted: &Wanted, rows: &Rows, chassis: &Chassis) -> Result
 
 /// Returns the networks that the router's ports are on: node switches, join and transit networks. A policy that matched
 /// them would take OVN-Kubernetes' own traffic.
-fn connected_networks(rows: &Rows, router: RowId) -> NetworkSet {
+fn connected_networks(rows: &Rows, router: RowId) -> NetworkMap<()> {
     let ports = rows.references(router).into_iter().filter(|(table, _)| *table == Table::LogicalRouterPort);
     let networks = ports.filter_map(|port| rows.entry(port)?.row.get("networks"));
     networks
         .flat_map(|networks| networks.atoms().filter_map(|text| text.as_str()?.parse::<IpNet>().ok()))
+        .map(|network| network.trunc())
         .collect()
 }

@@ -24,7 +24,6 @@ pub mod constants;
 pub mod controller;
 mod desired;
 mod family;
-mod network_set;
 mod plan;
 pub mod rows;
 mod spec;

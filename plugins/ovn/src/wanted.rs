@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 
 use crate::condition::{Condition, Conditions, Refusal};
 use crate::constants::{MAX_NETWORKS, MAX_NETWORKS_PER_OBJECT, MAX_NEXT_HOPS};
 use crate::family::Family;
-use crate::network_set::NetworkSet;
 
 /// Networks that are never behind a gateway, whoever claims them.
 const RESERVED: [&str; 9] = [
@@ -28,7 +28,7 @@ const RESERVED: [&str; 9] = [
 ];
 
 /// The same, parsed.
-static RESERVED_NETWORKS: LazyLock<NetworkSet> = LazyLock::new(|| {
+static RESERVED_NETWORKS: LazyLock<NetworkMap<()>> = LazyLock::new(|| {
     RESERVED.iter().map(|text| text.parse::<IpNet>().expect("the networks above are well-formed")).collect()
 });
 
@@ -161,7 +161,7 @@ impl Wanted {
 /// Reads one input.
 struct Reader<'a> {
     input: &'a Input<'a>,
-    own: NetworkSet,
+    own: NetworkMap<()>,
     management_port: BTreeMap<Family, IpAddr>,
     networks: BTreeMap<IpNet, Reach>,
     owners: BTreeMap<IpNet, &'a str>,
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         }
         Self {
             input,
-            own: input.own.iter().chain(input.protected).copied().collect(),
+            own: input.own.iter().chain(input.protected).map(IpNet::trunc).collect(),
             management_port,
             networks: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -266,11 +266,11 @@ impl<'a> Reader<'a> {
         if network.prefix_len() == 0 {
             return Err(Refusal::Everything);
         }
-        if let Some(own) = self.own.overlapping(network) {
-            return Err(Refusal::Own(*own));
+        if let Some((own, ())) = self.own.overlapping(*network).next() {
+            return Err(Refusal::Own(own));
         }
-        match RESERVED_NETWORKS.overlapping(network) {
-            Some(reserved) => Err(Refusal::Reserved(*reserved)),
+        match RESERVED_NETWORKS.overlapping(*network).next() {
+            Some((reserved, ())) => Err(Refusal::Reserved(reserved)),
             None => Ok(()),
         }
     }

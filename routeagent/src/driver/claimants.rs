@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 
 use crate::admit::Claims;
-use crate::networks::Networks;
 
 /// Ours: most clusters that are looked at for one change; beyond it all of them are.
 const MOST_CONCERNED: usize = 256;
@@ -14,7 +14,7 @@ const MOST_CONCERNED: usize = 256;
 /// Who claims which networks. A network is listed as often as it is claimed.
 #[derive(Debug, Default)]
 pub(super) struct Claimants {
-    by_network: Networks<Vec<Arc<str>>>,
+    by_network: NetworkMap<Vec<Arc<str>>>,
     by_cluster: BTreeMap<Arc<str>, Vec<IpNet>>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 
 use super::claimants::Claimants;
 use super::refusals::fail_closed;
@@ -16,7 +17,7 @@ use crate::driver::{Desired, Memory};
 use crate::family::Family;
 use crate::grace::Turnover;
 use crate::hostnet::Route;
-use crate::networks::{Networks, disjoint};
+use crate::networks::disjoint;
 use crate::services::DesiredServices;
 use crate::state::{Cluster, ClusterState, Endpoint};
 use crate::view::ClusterView;
@@ -56,7 +57,7 @@ pub(super) struct Remembered {
     lingering: BTreeSet<IpNet>,
     vanished: BTreeSet<IpNet>,
     /// All networks that are closed, and whether they are routed.
-    remote: Networks<bool>,
+    remote: NetworkMap<bool>,
     /// Addresses of remote gateways, and how many Endpoints have them.
     addresses: BTreeMap<IpAddr, usize>,
     gateways: BTreeSet<IpAddr>,
@@ -94,7 +95,7 @@ impl Remembered {
         state.endpoints = of_own;
         state.clusters.retain(|cluster| cluster.id != own);
         let clusters = std::mem::take(&mut state.clusters);
-        let mut remote = Networks::default();
+        let mut remote = NetworkMap::default();
         admission.remote().for_each(|network| remote.put(*network, is_routed(&admission, network)));
         let mut memory = Self {
             parts,

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use trieste_control::network_map::NetworkMap;
+
 use crate::admit::Admission;
 use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
 use crate::hostnet::{HostNet, Route};
-use crate::networks::Networks;
 use crate::state::ClusterState;
 
 /// Adds the `unreachable` routes: in the main table for every node, and behind the routes of the table for remote networks
@@ -50,7 +51,7 @@ pub(super) fn gateways_inside(state: &ClusterState, admission: &Admission) -> BT
     if state.own_endpoint().is_none() {
         return BTreeSet::new();
     }
-    let remote: Networks<()> = admission.remote().copied().collect();
+    let remote: NetworkMap<()> = admission.remote().copied().collect();
     let addresses = state.remote_endpoints().flat_map(|e| &e.addresses).copied();
     addresses.filter(|address| remote.contains(*address)).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use trieste_control::api::Object;
+use trieste_control::network_map::NetworkMap;
 
 use super::network;
 
@@ -11,7 +12,7 @@ use super::network;
 #[derive(Debug, Default)]
 pub(super) struct PoolIndex {
     by_name: BTreeMap<String, Object>,
-    names: BTreeMap<IpNet, BTreeSet<String>>,
+    names: NetworkMap<BTreeSet<String>>,
 }
 
 impl PoolIndex {
@@ -20,7 +21,7 @@ impl PoolIndex {
         let name = pool.metadata.name.clone();
         let before = self.remove(&name);
         if let Some(network) = network(&pool) {
-            self.names.entry(network).or_default().insert(name.clone());
+            self.names.entry(network).insert(name.clone());
         }
         self.by_name.insert(name, pool);
         before
@@ -52,13 +53,8 @@ impl PoolIndex {
 
     /// Returns the pools whose network overlaps this one, wider ones first.
     pub(super) fn overlapping(&self, network: IpNet) -> impl Iterator<Item = &Object> {
-        let wider = (0..network.prefix_len()).filter_map(move |length| {
-            let wider = IpNet::new(network.network(), length).ok()?.trunc();
-            self.names.get(&wider)
-        });
-        let last = IpNet::new(network.broadcast(), network.max_prefix_len()).unwrap_or(network);
-        let within = self.names.range(network..=last).map(|(_, names)| names);
-        wider.chain(within).flatten().filter_map(|name| self.by_name.get(name))
+        let names = self.names.overlapping(network).flat_map(|(_, names)| names);
+        names.filter_map(|name| self.by_name.get(name))
     }
 }
 

@@ -6,17 +6,17 @@
 //! | route `C` via the management port, gateway's zone | upstream's: OVN drops what no route matches before it looks at policies |
 //! | policy 19999 (20099) `ip4.dst == C` drop | ours: without the first, and when its next hop is on no port's network (northd then leaves it out), the gateway router would send the packets to the physical network, in clear |
 
+use trieste_control::network_map::NetworkMap;
 use trieste_ovsdb::value::Datum;
 
 use super::row::{Desired, Stage, Target, is_remote, policy, route};
 use crate::family::Family;
-use crate::network_set::NetworkSet;
 use crate::rows::RowId;
 use crate::table::Table;
 use crate::wanted::{Reach, Wanted, Zone};
 
 /// Adds what every remote network needs.
-pub(super) fn add(desired: &mut Desired, wanted: &Wanted, router: RowId, connected: &NetworkSet) {
+pub(super) fn add(desired: &mut Desired, wanted: &Wanted, router: RowId, connected: &NetworkMap<()>) {
     for (network, reach) in &wanted.networks {
         if !is_remote(desired, network, connected) {
             continue;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 use trieste_ovsdb::value::{Datum, Row};
 
 use crate::condition::{Condition, Conditions};
 use crate::constants::DROP_BELOW;
 use crate::family::match_of;
-use crate::network_set::NetworkSet;
 use crate::rows::RowId;
 use crate::table::Table;
 
@@ -116,8 +116,8 @@ pub(super) fn route<'a>(network: &IpNet, next_hop: IpAddr) -> Vec<(&'a str, Datu
 }
 
 /// Returns `true` unless a port of the router is on the network, which is then named in a condition.
-pub(super) fn is_remote(desired: &mut Desired, network: &IpNet, connected: &NetworkSet) -> bool {
-    let Some(own) = connected.overlapping(network) else { return true };
-    desired.conditions.add(Condition::Connected { network: *network, own: *own });
+pub(super) fn is_remote(desired: &mut Desired, network: &IpNet, connected: &NetworkMap<()>) -> bool {
+    let Some((own, ())) = connected.overlapping(*network).next() else { return true };
+    desired.conditions.add(Condition::Connected { network: *network, own });
     false
 }

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::network_map::NetworkMap;
 use trieste_ovsdb::value::Datum;
 
 use super::external::{self, External};
@@ -32,7 +33,6 @@ use crate::constants::{
     JOIN_SWITCH, JOIN_V4, JOIN_V6, PROPOSAL_PRIORITY, SUBMARINER_ROUTER,
 };
 use crate::family::Family;
-use crate::network_set::NetworkSet;
 use crate::rows::{Owner, RowId, Rows};
 use crate::table::Table;
 use crate::wanted::{Reach, Wanted};
@@ -43,7 +43,7 @@ pub(super) fn add(
     wanted: &Wanted,
     rows: &Rows,
     chassis: &Chassis,
-    (router, connected): (RowId, &NetworkSet),
+    (router, connected): (RowId, &NetworkMap<()>),
 ) {
     let remote: Vec<(&IpNet, &Reach)> =
         wanted.networks.iter().filter(|(network, _)| is_remote(desired, network, connected)).collect();
