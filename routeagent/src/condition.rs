@@ -96,6 +96,8 @@ pub enum Condition {
     ServicesAway {
         /// The error.
         error: String,
+        /// Whether none was known before and one gateway is active, so that kube-proxy on its node has their packets.
+        is_kube_proxys: bool,
     },
     /// What clusterset IPs follow from may not be read, or cannot be at present.
     ClustersetAway {

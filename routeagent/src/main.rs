@@ -17,6 +17,7 @@ use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::clusterset::follow::Origin;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
+use trieste_routeagent::driver::Deliverer;
 use trieste_routeagent::driver::registry::serving;
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::netlink::Kernel;
@@ -89,6 +90,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
             namespace: options.namespace.clone(),
             range: node.clusterset_range.clone(),
         },
+        delivers_services: serving(&node.plugin).promise().services == Deliverer::Gateway,
     };
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
     let mut reconciler = Reconciler::new(Kernel::open()?, serving(&node.plugin), node.clone())

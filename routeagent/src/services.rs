@@ -5,8 +5,8 @@
 //! table inet trieste-services
 //!   set inlets             devices by which gateways send them: the VXLAN between nodes, and on a gateway's node its own
 //!   set remote4, remote6   networks of remote clusters
-//!   set own4, own6         pod and service networks of the own cluster
-//!   set away4, away6       pods of other nodes, which this node's gateway sends to over the VXLAN; none without one
+//!   set own4, own6         service networks of the own cluster, and with several gateways its pod networks
+//!   set away4, away6       with several gateways: pods of other nodes, which this node's gateway sends to over the VXLAN
 //!   map frontends4, …6     cluster IP, protocol and port of each service with a back end here ▸ its chain
 //!   chain untracked        prerouting, priority raw: what only passes through this node is not tracked
 //!   chain deliver          prerouting, before kube-proxy: translates the destination to a back end of this node
@@ -17,8 +17,10 @@
 //! answers round, whichever gateway they leave by. Source addresses stay: nothing here translates them, and what would
 //! (the network plugin, kube-proxy) is kept from it by the chain `keep-source` of the packet filter (`guard.rs`).
 //!
-//! A gateway's node sees one half of most flows, which connection tracking would call invalid and kube-proxy drop. So what
-//! comes from other nodes for remote clusters, and from remote clusters for pods of other nodes, is not tracked there.
+//! A gateway's node sees the answers alone of what was sent to other nodes, and where there are several gateways, one half
+//! of most flows: connection tracking would call them invalid and kube-proxy drop them. So answers of services that come
+//! from other nodes, and with several gateways all that comes from there for remote clusters, or from remote clusters for
+//! pods of other nodes, is not tracked there.
 
 pub mod read;
 pub mod render;
@@ -52,7 +54,12 @@ pub enum DesiredServices {
     /// Its content is not known yet; it stays as it is.
     AsItIs,
     /// This.
-    Rules(ServiceRules),
+    Rules {
+        /// The address at which the node takes packets for services.
+        at: IpAddr,
+        /// The content.
+        rules: ServiceRules,
+    },
 }
 
 /// The desired content of the table.
@@ -62,7 +69,8 @@ pub struct ServiceRules {
     pub inlets: BTreeSet<String>,
     /// Networks of remote clusters, disjoint.
     pub remote: BTreeSet<IpNet>,
-    /// Networks of the own cluster, disjoint: what comes from them over the VXLAN for a remote cluster only passes through.
+    /// Networks of the own cluster, disjoint: what comes from them over the VXLAN for a remote cluster only passes through,
+    /// and this node sees the answers alone. Those of services always, those of pods where there are several gateways.
     pub own: BTreeSet<IpNet>,
     /// Pods of other nodes, disjoint: what remote clusters send to them only passes through. Empty where this node
     /// has no gateway.
@@ -182,6 +190,13 @@ impl Table {
         }
         table
     }
+
+    /// Returns `true` if packets from a network, by which nodes with back ends answer, are not tracked.
+    #[must_use]
+    pub fn leaves_untracked(&self, network: &IpNet) -> bool {
+        let mut own = self.sets.get(by_family("own", network).as_str()).into_iter().flatten();
+        own.any(|element| matches!(element, Element::Net(own) if own.contains(network)))
+    }
 }
 
 /// Returns the elements of each set.
@@ -284,7 +299,7 @@ pub fn services_change(desired: &DesiredServices, observed: &ObservedServices) -
     match desired {
         DesiredServices::AsItIs => None,
         DesiredServices::Absent => removal(SERVICES_TABLE, observed),
-        DesiredServices::Rules(rules) => change(|| Table::of(rules), observed),
+        DesiredServices::Rules { rules, .. } => change(|| Table::of(rules), observed),
     }
 }
 

@@ -183,8 +183,10 @@ struct LocalServices {
 impl LocalServices {
     /// Adds them to the input of drivers.
     fn add_to(self, view: &mut ClusterView) {
+        let is_kube_proxys = self.services.is_none() && !view.services.is_asymmetric;
         view.services.here = self.services;
-        view.conditions.extend(self.error.map(|error| Condition::ServicesAway { error }));
+        let condition = |error| Condition::ServicesAway { error, is_kube_proxys };
+        view.conditions.extend(self.error.map(condition));
     }
 }
 

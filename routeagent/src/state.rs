@@ -213,6 +213,8 @@ pub struct ResolvedRoute {
 pub struct Services {
     /// Whether gateways do so.
     pub is_wanted: bool,
+    /// Whether requests and answers of one flow may pass different gateways.
+    pub is_asymmetric: bool,
     /// The services with back ends on this node; `None` while they are not known.
     pub here: Option<Arc<BTreeMap<Frontend, Service>>>,
 }

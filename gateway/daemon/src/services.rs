@@ -6,9 +6,8 @@
 //!                           └─▶ Services, EndpointSlices ─▶ catalogue ┘
 //! ```
 //!
-//! Route agents decide whether packets for services go straight to their nodes: they find out whether the cluster has
-//! several active gateways, announce it in their objects once the node is ready, and keep it up when all gateways but one
-//! are gone. Unless this node's route agent announces it, packets go to kube-proxy, and no service is even read.
+//! Route agents decide whether packets for services go straight to their nodes: they announce it in their objects once the
+//! node is ready. Unless this node's route agent announces it, packets go to kube-proxy, and no service is even read.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};

@@ -68,11 +68,14 @@ impl Condition {
                 "the nodes of this cluster are not known, so that the gateway's node cannot send to the others: {error}; \
                  allow the route agent's account to get, list and watch nodes"
             ),
-            Self::ServicesAway { error } => write!(
+            Self::ServicesAway { error, is_kube_proxys } => write!(
                 f,
-                "services cannot be read, so that packets of remote clusters for them go to the back ends that were known \
-                 here, or none: {error}; the route agent's account has to be allowed to list and watch services and \
-                 endpointslices"
+                "services cannot be read, so that packets of remote clusters for them go to {}: {error}; the route agent's \
+                 account has to be allowed to list and watch services and endpointslices",
+                match is_kube_proxys {
+                    true => "kube-proxy on the gateway's node, if there is one",
+                    false => "the back ends that were known here, or none",
+                }
             ),
             Self::ClustersetAway { error } => write!(
                 f,

@@ -304,7 +304,7 @@ impl Remembered {
     fn renew_sets(&mut self) {
         let remote = disjoint(self.admission.remote().chain(&self.lingering));
         let hostnet = &mut self.desired.hostnet;
-        if let DesiredServices::Rules(rules) = &mut hostnet.services {
+        if let DesiredServices::Rules { rules, .. } = &mut hostnet.services {
             rules.remote.clone_from(&remote);
         }
         let onward = (self.parts.onward)(&self.state, &self.admission);

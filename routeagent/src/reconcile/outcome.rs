@@ -56,9 +56,14 @@ pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_ser
     let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
     let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
     let has_table = had_services || (is_made && !failed.iter().any(is_hindering));
-    let vxlan = hostnet.vxlan.as_ref().filter(|_| matches!(hostnet.services, DesiredServices::Rules(_)));
-    let address = vxlan.map(|vxlan| vxlan.local).filter(|_| has_table && !failed.iter().any(is_hindering));
-    Serving { has_table: has_table && hostnet.services != DesiredServices::Absent, address }
+    let address = match &hostnet.services {
+        DesiredServices::Rules { at, .. } => Some(*at),
+        DesiredServices::Absent | DesiredServices::AsItIs => None,
+    };
+    Serving {
+        has_table: has_table && hostnet.services != DesiredServices::Absent,
+        address: address.filter(|_| has_table && !failed.iter().any(is_hindering)),
+    }
 }
 
 /// Returns `true` if a notice has changed a group since the change was planned; the next pass plans it again.

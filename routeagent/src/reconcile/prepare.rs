@@ -182,6 +182,22 @@ impl<H: Host> Reconciler<H> {
         }
     }
 
+    /// Returns what is known of services. A gateway that goes on alone sends, and is sent to, as it was with the others: flows
+    /// must not end with those.
+    fn services(&self, view: &ClusterView, observed: &Observed) -> Services {
+        let before = match &observed.services {
+            ObservedServices::Present(table) => Some(table),
+            ObservedServices::Unknown | ObservedServices::Absent => None,
+        };
+        let mut pods = self.node.pod_networks.iter();
+        let was_asymmetric = before.is_some_and(|table| pods.any(|network| table.leaves_untracked(network)));
+        Services {
+            is_wanted: view.services.is_wanted || before.is_some(),
+            is_asymmetric: view.services.is_asymmetric || was_asymmetric,
+            here: view.services.here.clone(),
+        }
+    }
+
     /// Returns the state but for remote clusters and networks that stay closed.
     pub(super) fn surroundings(&self, view: &ClusterView, observed: &Observed) -> ClusterState {
         let own = view.endpoints.iter().filter(|endpoint| endpoint.cluster == self.node.cluster);
@@ -201,12 +217,7 @@ impl<H: Host> Reconciler<H> {
             resolved_routes: observed.resolved_routes.clone(),
             lingering: BTreeSet::new(),
             unplugged: BTreeSet::new(),
-            services: Services {
-                // Gateways that go on alone still send as before: flows must not end with the others.
-                is_wanted: view.services.is_wanted
-                    || matches!(observed.services, ObservedServices::Present(_)),
-                here: view.services.here.clone(),
-            },
+            services: self.services(view, observed),
             is_agent_foreign: view.is_agent_foreign,
         }
     }

@@ -32,6 +32,10 @@ fn rules(services: &[(Frontend, Service)]) -> ServiceRules {
     }
 }
 
+fn desired(services: &[(Frontend, Service)]) -> DesiredServices {
+    DesiredServices::Rules { at: "172.31.1.11".parse().unwrap(), rules: rules(services) }
+}
+
 fn web() -> (Frontend, Service) {
     (frontend("10.96.0.10", Protocol::Tcp, 80), service(&["10.1.3.10"], false))
 }
@@ -76,7 +80,7 @@ fn what_the_kernel_lists_is_read() {
 
 #[test]
 fn what_is_as_wished_needs_no_change_and_what_is_not_known_none_either() {
-    let wish = DesiredServices::Rules(rules(&[web()]));
+    let wish = desired(&[web()]);
     let there = ObservedServices::Present(Table::of(&rules(&[web()])));
     assert_eq!(services_change(&wish, &there), None);
     assert_eq!(services_change(&DesiredServices::AsItIs, &there), None);
@@ -108,7 +112,7 @@ fn a_service_that_comes_or_goes_leaves_the_others_alone() {
 fn a_foreign_rule_among_ours_has_the_table_made_anew() {
     let mut there = Table::of(&rules(&[web()]));
     there.picks.insert("b-foreign".to_owned(), None);
-    let change = services_change(&DesiredServices::Rules(rules(&[web()])), &ObservedServices::Present(there));
+    let change = services_change(&desired(&[web()]), &ObservedServices::Present(there));
     assert!(matches!(change, Some(ServicesChange::Build(_))), "{change:?}");
 }
 
@@ -125,4 +129,13 @@ fn a_back_end_that_goes_moves_only_its_own_clients() {
     assert!(counts.values().all(|count| (12..=32).contains(count)), "{counts:?}");
     assert_eq!(pick(&["10.1.3.10"]).places.len(), 1);
     assert_eq!(Pick::of(&web().0, &service(&["fd00::1"], false)), None, "of the other family");
+}
+
+#[test]
+fn a_table_tells_whether_pods_are_left_untracked() {
+    let pods: IpNet = "10.1.0.0/16".parse().unwrap();
+    let several = rules(&[]);
+    let one = ServiceRules { own: ["10.96.0.0/16".parse().unwrap()].into(), ..several.clone() };
+    assert!(Table::of(&several).leaves_untracked(&pods) && !Table::of(&one).leaves_untracked(&pods));
+    assert!(!Table::of(&several).leaves_untracked(&"fd00:1::/48".parse().unwrap()));
 }

@@ -36,6 +36,10 @@ pub struct Reader {
     pub node_name: Option<String>,
     /// Where clusterset IPs come from.
     pub clusterset: Origin,
+    /// Whether gateways send packets for services to the nodes that have back ends ([`Promise::services`]).
+    ///
+    /// [`Promise::services`]: crate::driver::Promise::services
+    pub delivers_services: bool,
 }
 
 /// Ours: largest number of API servers.
@@ -144,8 +148,9 @@ impl Caches {
         let parts = self.endpoints.read().chain(self.clusters.read());
         parts.for_each(|(_, part)| part.add_to(&mut view));
         view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
-        // Only several of them send packets for services to the nodes that serve them.
-        view.services.is_wanted = view.members.len() > 1;
+        let has_gateway = view.endpoints.iter().any(|endpoint| endpoint.cluster == reader.cluster);
+        view.services.is_wanted = reader.delivers_services && has_gateway;
+        view.services.is_asymmetric = view.members.len() > 1;
         view.servers = self.servers.clone().unwrap_or_default();
         view.nodes = self.nodes.iter().cloned().collect();
         view.conditions.extend(self.nodes.conditions());

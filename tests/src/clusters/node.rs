@@ -1,6 +1,6 @@
 //! One node: its namespaces, its power switch, and doing things inside.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use nix::sys::signal::Signal;
 
 use super::groups::Groups;
-use super::plan::{ClusterPlan, DNS_PLACE, NodePlan, joined};
+use super::plan::{API_PLACE, ClusterPlan, DNS_PLACE, NodePlan, joined};
 use super::programs::{self, Programs};
 use crate::command::Run;
 use crate::daemon::Daemon;
@@ -19,6 +19,11 @@ use crate::netns::{self, Namespace};
 use crate::process::ProcessId;
 use crate::registry;
 use crate::wait::eventually;
+
+/// kube-proxy, as `node.sh` starts it.
+const PROXY: &str = "kube-proxy --config=";
+/// Where API servers listen.
+const API_PORT: u16 = 6443;
 
 /// How long a node's first process may take to make its root.
 const START: Duration = Duration::from_secs(60);
@@ -123,6 +128,35 @@ impl Node {
     pub fn exec(&self, words: &[&str]) -> anyhow::Result<String> {
         let (program, arguments) = words.split_first().context("a command has at least one word")?;
         self.command(program)?.args(arguments).stdout().with_context(|| format!("on node {}", self.plan.name))
+    }
+
+    /// Takes kube-proxy and all that it has made from the node, but what leads to the API server, until [`Node::restore_proxy`].
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn remove_proxy(&self) -> anyhow::Result<()> {
+        let plan = &self.shared.plan;
+        // Stopped, not ended: its keeper would start another one.
+        self.exec(&["pkill", "-STOP", "-f", PROXY])?;
+        self.exec(&["trieste-kubernetes", "kube-proxy", "--cleanup"])?;
+        let (service, api) = (plan.service_addresses(API_PLACE)[0], plan.api());
+        let protocol = if service.is_ipv4() { "ip" } else { "ip6" };
+        let to_api =
+            format!("{protocol} daddr {service} tcp dport 443 dnat to {}", SocketAddr::new(api, API_PORT));
+        let chain = |hook: &str| format!("chain {hook} {{ type nat hook {hook} priority -100; {to_api}; }}");
+        let (hosts, pods) = (chain("output"), chain("prerouting"));
+        let table = format!("table {protocol} stand-in {{ {hosts}; {pods}; }}");
+        self.command("nft")?.args(["-f", "-"]).input(table).finish()
+    }
+
+    /// Gives the node its kube-proxy back, after [`Node::remove_proxy`].
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn restore_proxy(&self) -> anyhow::Result<()> {
+        self.exec(&["pkill", "-KILL", "-f", PROXY])?;
+        let protocol = if self.shared.plan.api().is_ipv4() { "ip" } else { "ip6" };
+        self.exec(&["nft", "delete", "table", protocol, "stand-in"]).map(drop)
     }
 
     /// Power on: cables plugged in, programs started. Returns before the kubelet is ready.

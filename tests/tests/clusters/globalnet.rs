@@ -16,7 +16,7 @@ use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
 use crate::several::{diagnosis, losses, matrix};
-use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease};
+use crate::shared::{AT_ONCE, GLOBALNET, Lease, SOON, in_parallel, lease, without_proxy};
 use crate::{named, outside};
 
 /// The tests that share these clusters.
@@ -34,12 +34,15 @@ fn pods_of_clusters_with_the_same_addresses_reach_services_and_headless_pods_of_
     two.say("all addresses given, connected");
 
     // What nodes of one cluster give one another for the other is in clear, as everything between them.
-    let filter = "udp port 4500 or net 242.0.0.0/8";
+    // Its gateway sends packets for services to nodes from the cable's port.
+    let filter = "udp port 4500 and not dst port 4800 or net 242.0.0.0/8";
     let fabric = two.set.clusters.fabric();
     let wires = two.in_both(|cluster| Capture::start(&two.lab, fabric, &cluster.bridge(), filter).unwrap());
     let table = Table::default();
     go_through(&rows(&east, &west), &two.lab, &table);
     two.say("flows");
+    without_proxy(&two.set.clusters.all()[1], || go_through(&to_services(&east, &west), &two.lab, &table));
+    two.say("flows without kube-proxy");
     let frames = wires.into_iter().map(|wire| wire.finish().unwrap().kinds_with(cables::on_the_wire(), 4500));
     for kinds in frames {
         assert!(kinds.cable > 1000 && kinds.others.is_empty(), "{kinds}");
@@ -77,6 +80,14 @@ fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them()
 
     two.say(&format!("all checked:\n{table}"));
     table.assert_no_failure();
+}
+
+/// East's pods ask for services of west.
+fn to_services<'a>(east: &'a Site, west: &'a Site) -> Vec<Flow<'a>> {
+    let servers = [&west.worker.server, &west.gateway.server];
+    let is_of_west = |row: &Flow<'_>| servers.iter().any(|server| std::ptr::eq(*server, row.server));
+    let services = rows(east, west).into_iter().filter(|row| !row.is_headless && is_of_west(row));
+    services.map(|row| Flow { id: "SV-1", ..row }).collect()
 }
 
 /// Waits until every gateway has a share of the outside ports: one that has none yet owns no connection, so that none comes

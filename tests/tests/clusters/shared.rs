@@ -288,6 +288,17 @@ impl Two {
     }
 }
 
+/// Does something while no node of a cluster has kube-proxy.
+///
+/// # Panics
+/// If it cannot be taken away or given back.
+pub(crate) fn without_proxy(cluster: &Cluster, work: impl FnOnce()) {
+    let nodes: Vec<_> = cluster.nodes().iter().collect();
+    in_parallel(&nodes, |node| node.remove_proxy().unwrap());
+    work();
+    in_parallel(&nodes, |node| node.restore_proxy().unwrap());
+}
+
 /// The same with each, at the same time.
 pub(crate) fn in_parallel<'a, I: Sync, T: Send>(items: &'a [I], work: impl Fn(&'a I) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {

@@ -143,8 +143,8 @@ fn cilium(observed: &Observed) -> Option<Found> {
         found = found.pods(source, Some(&pools.join(",")));
     }
     found.warning = Some(
-        "Cilium was found: neither upstream nor this version was tried with it. Where it replaces kube-proxy, \
-         packets from other clusters may pass by the Services' rules"
+        "Cilium was found: neither upstream nor this version was tried with it. Where its eBPF programs route pods' \
+         packets past the node's netfilter, Trieste's packet filter does not see those"
             .to_owned(),
     );
     Some(found)

@@ -157,7 +157,7 @@ const GATEWAY_EVERYWHERE: &[Right] = &[
         resources: &["services"],
         names: &[],
         verbs: &["list", "watch"],
-        reason: "several active gateways send packets for a service to a node that has a back end",
+        reason: "gateways send packets for a service to a node that has a back end",
     },
     Right {
         group: "discovery.k8s.io",
@@ -206,7 +206,7 @@ const ROUTE_AGENT_EVERYWHERE: &[Right] = &[
         resources: &["services"],
         names: &[],
         verbs: &["list", "watch"],
-        reason: "a route agent serves what several active gateways send for services to its node",
+        reason: "a route agent serves what gateways send for services to its node",
     },
     Right {
         group: "discovery.k8s.io",

@@ -127,7 +127,8 @@ pub(super) fn hostnets() -> impl Strategy<Value = HostNet> {
             // The table of services comes with the device, of one inlet or two.
             let inlets = |vxlan: &Vxlan| [VX_DEVICE.to_owned(), vxlan.local.to_string()].into();
             let services = vxlan.as_ref().map_or_else(DesiredServices::default, |vxlan| {
-                DesiredServices::Rules(ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() })
+                let rules = ServiceRules { inlets: inlets(vxlan), ..ServiceRules::default() };
+                DesiredServices::Rules { at: vxlan.local, rules }
             });
             HostNet {
                 sysctls,

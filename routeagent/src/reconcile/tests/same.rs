@@ -198,7 +198,8 @@ impl Setting {
             own.interface = Some("submariner".to_owned());
         }
         if self.has_services {
-            view.services = Services { is_wanted: true, here: Some(Arc::default()) };
+            view.services =
+                Services { is_wanted: true, is_asymmetric: self.is_gateway, here: Some(Arc::default()) };
         }
         view
     }

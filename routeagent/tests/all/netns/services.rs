@@ -69,17 +69,25 @@ fn put(
     lab.put_object(plural, &object);
 }
 
-/// Starts the agent of every node as one that knows that gateways send packets for services: the table tells it.
+/// A table as several gateways have it, by which agents know that there were some.
+const SEVERAL: &str = "table inet trieste-services { set own4 { type ipv4_addr; flags interval; elements = { 10.1.0.0/16 }; }; }";
+
+/// Starts the agent of every node of a cluster that has several gateways, one of which is left.
 fn start(lab: &Lab) -> Vec<Process> {
-    let start = |place: &str, hostname: &str| {
-        lab.nft(place, "table inet trieste-services { }");
-        lab.start_agent_with(place, hostname, &[("NODE_NAME", hostname)])
-    };
+    NODES.iter().for_each(|(place, ..)| lab.nft(place, SEVERAL));
+    start_with_one_gateway(lab)
+}
+
+fn start_with_one_gateway(lab: &Lab) -> Vec<Process> {
+    let start =
+        |place: &str, hostname: &str| lab.start_agent_with(place, hostname, &[("NODE_NAME", hostname)]);
     NODES.iter().map(|(place, hostname, ..)| start(place, hostname)).collect()
 }
 
+/// Returns the table; empty where there is none.
 fn table(lab: &Lab, place: &str) -> String {
-    lab.run(place, "nft", &["list", "table", "inet", "trieste-services"])
+    let listing = lab.command(place, "nft").args(["list", "table", "inet", "trieste-services"]).output();
+    String::from_utf8(listing.unwrap().stdout).unwrap()
 }
 
 /// Has gw1 send packets for services to w2 as a gateway process does, and w2's answers leave by w1.
@@ -191,8 +199,8 @@ fn the_table_follows_back_ends_a_second_run_plans_nothing_and_uninstall_removes_
         let good = table(&lab, "w2");
         lab.nft("w2", damage);
         if damage.starts_with("delete") {
-            // Without it nothing says that gateways send here; another gateway's coming does.
-            lab.nft("w2", "table inet trieste-services { }");
+            // Without it nothing says that there were several gateways.
+            lab.nft("w2", SEVERAL);
         }
         eventually(damage, || {
             let sorted = |text: &str| {
@@ -209,4 +217,41 @@ fn the_table_follows_back_ends_a_second_run_plans_nothing_and_uninstall_removes_
 
     lab.uninstall_on("w2");
     assert_eq!(everything(&lab, "w2"), before);
+}
+
+#[test]
+fn one_gateway_has_its_nodes_serve_and_kube_proxy_translates_what_they_do_not() {
+    let Some(lab) = cluster() else { return };
+    put_services(&lab);
+    NODES.iter().for_each(|(place, ..)| lab.nft(place, KUBE_PROXY));
+    let _agents = start_with_one_gateway(&lab);
+    eventually("w2 serves both services", || {
+        let table = table(&lab, "w2");
+        table.contains("dnat ip to 10.1.4.10:8080") && table.contains("dnat ip to 172.31.4.22:9090")
+    });
+    eventually("gw1 leaves answers of services alone untracked", || {
+        let table = table(&lab, "gw1");
+        table.contains("100.65.0.0/16") && !table.contains("10.1.0.0/16")
+    });
+
+    // A service without a back end on a node of ours: kube-proxy of the gateway's node translates it, and the answers.
+    lab.run("gw1", "iptables-nft", &["-t", "nat", "-F", "PREROUTING"]);
+    lab.nft("gw1", "flush chain ip kube-proxy pre");
+    lab.nft("gw1", "add rule ip kube-proxy pre ip daddr 100.65.0.20 tcp dport 80 dnat to 10.1.3.10:8081");
+    let seen = talk(&lab, "remote", "pod-w1", "10.1.3.10:8081", "100.65.0.20:80").unwrap();
+    assert_eq!(seen.to_string(), "10.2.0.9", "translated by kube-proxy");
+
+    // What the gateway sends to w2 as it is comes back by gw1, whose kernel has not seen the request.
+    lab.nft(
+        "gw1",
+        "table ip stand-in { chain pre { type filter hook prerouting priority raw; iifname submariner ip daddr 100.65.0.10 notrack; }; }",
+    );
+    let to_w2 =
+        ["100.65.0.10/32", "via", "240.31.4.22", "dev", "vx-submariner", "table", "149", "proto", "99"];
+    lab.ip("gw1", &[&["route", "add"][..], &to_w2].concat());
+    let seen = talk(&lab, "remote", "pod-w2", "10.1.4.10:8080", "100.65.0.10:80").unwrap();
+    assert_eq!(seen.to_string(), "10.2.0.9", "served by w2");
+    let counter = lab.run("gw1", "nft", &["list", "counter", "ip", "kube-proxy", "lost"]);
+    assert!(counter.contains("packets 0 "), "{counter}");
+    assert_eq!(lab.leaked(), (0, 0));
 }

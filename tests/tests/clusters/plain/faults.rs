@@ -7,6 +7,7 @@
 //!                       └─ east-1 gateway         ══        ┘
 //! ```
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use trieste_tests::cables;
@@ -188,7 +189,7 @@ impl<'a> Bed<'a> {
     fn rules_are_flushed(&self, table: &mut Table) {
         for (place, node) in [("worker", "east-3".to_owned()), ("leader's node", self.leader())] {
             let node = self.node(&node);
-            let tables = || -> Vec<String> {
+            let tables = || -> BTreeSet<String> {
                 let all = node.exec(&["nft", "list", "tables"]).unwrap();
                 all.lines().filter(|line| line.contains("trieste")).map(str::to_owned).collect()
             };

@@ -16,29 +16,36 @@ use crate::sides::Side;
 
 /// Connections of each kind: the chance that a gateway carries none of them is 1 in 4,096.
 const STREAMS: usize = 12;
-const BYTES: usize = 2000;
+pub(crate) const BYTES: usize = 2000;
 /// Where the pods listen, and the service of those without Globalnet.
 const ECHO_PORT: u16 = 7100;
 /// The longest that a connection may stand, on a busy machine: the loss is seen in a quarter of a second at most, then what
 /// TCP has lost comes again after twice as long each time. The node is off meanwhile: who is bound to it never goes on.
-const STANDS: Duration = Duration::from_secs(30);
+pub(crate) const STANDS: Duration = Duration::from_secs(30);
 
 /// Connections to a service, while a gateway of the server's cluster dies and then one of the client's.
 pub(crate) fn of_services(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
     let [east, west] = sides;
-    let server = &west.on_worker.pod;
-    let service = json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "echo", "namespace": "default"},
-        "spec": {"selector": {"app": server.name}, "ports": [{"port": ECHO_PORT}]}});
-    let made = west.cluster.client().apply(&service).unwrap();
-    let ip: IpAddr = made["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
-    let _echo = TcpEcho::start(server.netns(), ECHO_PORT).unwrap();
-    let to = SocketAddr::new(ip, ECHO_PORT);
+    let (_echo, to) = echo_service(west).unwrap();
     for (id, node) in [("west", west.cluster.node(3)), ("east", east.cluster.node(3))] {
         table.row(id, "connections to a service, gateway's node lost", || {
             lose(two, node, east.on_worker.pod.netns(), to)
         });
     }
+}
+
+/// Starts an echo server in the pod on the worker of a side, with a service.
+///
+/// # Errors
+/// If the server or the service cannot be made.
+pub(crate) fn echo_service(side: &Side<'_>) -> anyhow::Result<(TcpEcho, SocketAddr)> {
+    let server = &side.on_worker.pod;
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "echo", "namespace": "default"},
+        "spec": {"selector": {"app": server.name}, "ports": [{"port": ECHO_PORT}]}});
+    let made = side.cluster.client().apply(&service)?;
+    let ip: IpAddr = made["spec"]["clusterIP"].as_str().context("a service has an address")?.parse()?;
+    Ok((TcpEcho::start(server.netns(), ECHO_PORT)?, SocketAddr::new(ip, ECHO_PORT)))
 }
 
 /// Connections that are translated at both ends, while a gateway of each cluster dies.

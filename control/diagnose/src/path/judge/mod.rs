@@ -305,14 +305,15 @@ fn service(evidence: &Evidence) -> Option<Finding> {
     let id = &evidence.destination.id;
     Some(if evidence.destination.is_global {
         finding.remedy(format!(
-            "does its cluster IP answer on the gateway node of cluster {id}, and does anything listen on TCP {port}? \
+            "has it a ready back end in cluster {id}, and does anything listen on TCP {port}? \
              `kubectl{kubectl} -n {namespace} exec ds/submariner-gateway -- trieste show globalnet` lists what is translated",
             kubectl = evidence.destination.kubectl,
             namespace = evidence.destination.namespace,
         ))
     } else {
         finding.remedy(format!(
-            "is {address} in the service network that cluster {id} publishes, and does kube-proxy work on its gateway node?"
+            "is {address} in the service network that cluster {id} publishes, and has the service a ready back end on a node \
+             whose RouteAgent object has the annotation trieste.io/services?"
         ))
     })
 }

@@ -73,6 +73,13 @@ fn headless(lab: &Lab, [east, west]: &[Side<'_>; 2]) -> anyhow::Result<String> {
     Flow { id: "DP-12", what: "", client: &east.on_worker, server, to }.check(lab)
 }
 
+/// Pods of the first side ask the services of the second.
+pub(crate) fn to_services(lab: &Lab, sides: &[Side<'_>; 2], table: &Table) {
+    let services = all(sides).into_iter().filter(|flow| flow.is_from(&sides[0]) && flow.is_to_service());
+    let services: Vec<_> = services.map(|flow| Flow { id: "SV-1", ..flow }).collect();
+    in_parallel(&services, |flow| table.row(flow.id, flow.what, || flow.check(lab)));
+}
+
 fn all<'a>(sides: &'a [Side<'a>; 2]) -> Vec<Flow<'a>> {
     let [east, west] = sides;
     let pod = |id, what, client, server: &'a Actor<'a>| Flow {
@@ -103,6 +110,14 @@ fn all<'a>(sides: &'a [Side<'a>; 2]) -> Vec<Flow<'a>> {
 }
 
 impl Flow<'_> {
+    fn is_from(&self, side: &Side<'_>) -> bool {
+        side.actors().iter().any(|(_, actor)| std::ptr::eq(*actor, self.client))
+    }
+
+    fn is_to_service(&self) -> bool {
+        self.to.iter().all(|to| to.port() == SERVICE_PORT)
+    }
+
     /// TCP, UDP and, to pods, ICMP.
     fn check(&self, lab: &Lab) -> anyhow::Result<String> {
         let results = in_parallel(&self.to, |to| self.check_one(lab, *to));

@@ -3,6 +3,7 @@
 
 mod flows;
 mod redundancy;
+mod without_proxy;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -29,6 +30,8 @@ fn pods_reach_the_other_cluster_from_and_to_every_node_and_through_every_handove
     outside::of_sides(&two, &sides, &table);
     connected(&sides).unwrap();
     redundancy::run(&sides, &table);
+    two.say("gateways gone and come");
+    without_proxy::run(&two.lab, &sides, &table);
 
     two.say(&format!("all checked:\n{table}"));
     table.assert_no_failure();

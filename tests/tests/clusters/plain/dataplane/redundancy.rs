@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 use trieste_tests::clusters::{MEMBER, Node};
-use trieste_tests::flow::Flow;
+use trieste_tests::flow::{Flow, Stream};
 use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
 use super::{connected, gateways, is_active};
+use crate::several::losses::{BYTES, STANDS, echo_service};
 use crate::shared::SOON;
 use crate::sides::{Actor, Side};
 
@@ -39,7 +40,15 @@ pub(crate) fn run(sides: &[Side<'_>; 2], table: &Table) {
         })
     });
     table.row("RD-3", "the only gateway cannot renew its Lease", || measured(&|| lease_blocked(sides)));
-    table.row("RD-2", "label moved to another node", || measured(&|| label_moved(sides)));
+    table.row("RD-2", "label moved to another node", || {
+        measured(&|| {
+            let (_echo, to) = echo_service(east)?;
+            let connection = Stream::start(west.on_worker.pod.netns(), to, BYTES)?;
+            label_moved(sides)?;
+            connection.wait_on(STANDS).context("a connection to a service")?;
+            connection.finish().map(drop)
+        })
+    });
 }
 
 /// Does something while a pod of east asks one of west all the time; afterwards everything has to work at once.
