@@ -219,6 +219,10 @@ pub trait CableKind: Send + Sync {
     fn carries_esp(&self) -> bool {
         false
     }
+    /// Returns `true` if peers agree on the networks at both ends: a cable is negotiated anew when ours change.
+    fn negotiates_networks(&self) -> bool {
+        false
+    }
     /// Whether messages name no receiver and prove nothing, so that a peer is known by the address that they come from:
     /// datagrams are then shared out among workers by their addresses, and a cable is connected while its peer answers.
     fn identifies_by_address(&self) -> bool {

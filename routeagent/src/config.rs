@@ -210,6 +210,7 @@ impl Options {
             hostname: self.hostname()?,
             pod_networks,
             service_networks,
+            extra_networks: Vec::new(),
             tun: device(&self.tun_name)?,
             notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),

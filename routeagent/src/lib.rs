@@ -53,6 +53,7 @@ pub mod nft;
 pub mod nodes;
 pub mod notices;
 pub mod observed;
+mod own_networks;
 pub mod plan;
 pub mod port;
 pub mod publish;

@@ -160,7 +160,12 @@ impl<S: Store> Publisher<S> {
 
     /// Computes the content of the object anew, if anything has changed that it depends on.
     fn renew(&mut self, inputs: &mut Inputs) {
-        let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| is_gateway(view, &self.node));
+        let is_gateway = inputs.views.borrow_and_update().as_ref().map(|view| {
+            if self.node.follow(view.own_networks.as_ref()) {
+                self.basis = None;
+            }
+            is_gateway(view, &self.node)
+        });
         self.have_moved |= inputs.remotes.has_changed().unwrap_or(false);
         let remotes = inputs.remotes.borrow_and_update();
         let report = inputs.reports.borrow_and_update();

@@ -38,6 +38,8 @@ pub struct Node {
     pub pod_networks: Vec<IpNet>,
     /// Service networks of the own cluster.
     pub service_networks: Vec<IpNet>,
+    /// Other networks of the own cluster: of pods' second devices, of machines beside it.
+    pub extra_networks: Vec<IpNet>,
     /// Name of the gateway's TUN device when the own Endpoint does not publish one.
     pub tun: String,
     /// Network plugin of the cluster as upstream names them (api §10.4), lower case; `generic` if unknown.
@@ -473,9 +475,10 @@ impl ClusterState {
         Family::ALL.iter().filter_map(|family| self.default_route(*family)).map(|route| &route.device)
     }
 
-    /// Returns the own cluster's pod and service networks.
+    /// Returns the own cluster's networks: of pods, of services, and others.
     pub fn local_networks(&self) -> impl Iterator<Item = &IpNet> {
-        self.node.pod_networks.iter().chain(&self.node.service_networks)
+        let Node { pod_networks, service_networks, extra_networks, .. } = &self.node;
+        pod_networks.iter().chain(service_networks).chain(extra_networks)
     }
 
     /// Returns `true` if an address belongs to this node.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use trieste_control::api::ClusterNetworks;
+
 use crate::clusterset::Clusterset;
 use crate::condition::Condition;
 use crate::difference::renew;
@@ -17,6 +19,8 @@ pub struct ClusterView {
     pub members: Vec<Endpoint>,
     /// Clusters of the set.
     pub clusters: Vec<Cluster>,
+    /// The own cluster's networks, once its gateways have announced them.
+    pub own_networks: Option<ClusterNetworks>,
     /// Nodes of the own cluster, sorted.
     pub nodes: Vec<ClusterNode>,
     /// Addresses of the own cluster's API servers.
@@ -38,6 +42,7 @@ impl ClusterView {
             endpoints,
             members,
             clusters,
+            own_networks,
             nodes,
             servers,
             is_agent_foreign,
@@ -52,6 +57,7 @@ impl ClusterView {
         let changed = [
             renew(&mut self.endpoints, &endpoints, Endpoint::in_order),
             renew(&mut self.clusters, &clusters, Cluster::in_order),
+            renewed(&mut self.own_networks, own_networks),
             renew(&mut self.nodes, &nodes, Ord::cmp),
             renew(&mut self.members, &members, Endpoint::in_order),
             renewed(&mut self.servers, servers),

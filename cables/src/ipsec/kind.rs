@@ -181,6 +181,10 @@ impl CableKind for IpsecKind {
         true
     }
 
+    fn negotiates_networks(&self) -> bool {
+        true
+    }
+
     fn overhead(&self) -> Overhead {
         Overhead { message_bytes: u16::try_from(OVERHEAD_BYTES).expect("37") }
     }

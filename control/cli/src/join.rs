@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use ipnet::{IpNet, Ipv4Net};
+use trieste_control::parse::Cidrs;
 use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
@@ -40,6 +41,9 @@ pub(super) struct JoinArgs {
     /// Service CIDRs, separated by commas [default: discovered]
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     servicecidr: Vec<IpNet>,
+    /// Other networks that are reached by way of this cluster, separated by commas; an empty text for none any more
+    #[arg(long, value_name = "CIDRS")]
+    extra_cidrs: Option<Cidrs>,
     #[command(flatten)]
     broker: BrokerArgs,
     #[command(flatten)]
@@ -359,6 +363,7 @@ impl JoinArgs {
         take(&mut health.enabled, check.health_check.as_ref());
         take(&mut health.interval_seconds, check.health_check_interval.as_ref());
         take(&mut health.max_packet_loss, check.health_check_max_packet_loss_count.as_ref());
+        take(&mut member.extra_cidrs, self.extra_cidrs.as_ref().map(|cidrs| &cidrs.0));
         if !cable.allow_remote_cidrs.is_empty() {
             member.allow_remote_cidrs = cable.allow_remote_cidrs.iter().map(IpNet::trunc).collect();
         }

@@ -28,6 +28,9 @@ pub(super) struct ManifestsArgs {
     /// The member's service CIDRs, separated by commas
     #[arg(long, visible_alias = "servicecidr", value_name = "CIDRS", value_delimiter = ',')]
     service_cidrs: Vec<IpNet>,
+    /// Other networks that are reached by way of the cluster, separated by commas
+    #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
+    extra_cidrs: Vec<IpNet>,
     /// The member's network plugin, by the name that join gives it: OVNKubernetes and calico have objects of their own
     /// [default: generic]
     #[arg(long, value_name = "NAME")]
@@ -123,6 +126,7 @@ impl ManifestsArgs {
         if !is_example {
             options.cluster_cidrs.clone_from(&self.cluster_cidrs);
             options.service_cidrs.clone_from(&self.service_cidrs);
+            options.extra_cidrs.clone_from(&self.extra_cidrs);
         }
         if let Some(plugin) = &self.network_plugin {
             let known = PLUGINS.iter().find(|(known, _)| known.eq_ignore_ascii_case(plugin));

@@ -37,6 +37,8 @@ pub struct Network {
     pub pods: Subnets,
     /// Service CIDRs and who says so; empty if nobody does.
     pub services: Subnets,
+    /// Other networks that are reached by way of the cluster, as the user says.
+    pub extra: Vec<IpNet>,
     /// What somebody should look at: sources that contradict one another.
     pub warnings: Vec<String>,
 }

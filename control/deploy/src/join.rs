@@ -116,7 +116,8 @@ pub async fn prepare(
     steps: &mut dyn Steps,
 ) -> Result<Plan, DeployError> {
     steps.begin("Discovering network details");
-    let network = discover(local, &options.given).await?;
+    let found = discover(local, &options.given).await?;
+    let network = Network { extra: options.member.extra_cidrs.clone(), ..found };
     for line in describe(&network) {
         steps.remark(Outcome::Success, &line);
     }
@@ -288,7 +289,7 @@ fn offer(member: &MemberOptions) -> preflight::Offer {
 
 /// What global addresses must not overlap.
 fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
-    let inside = [member.service_cidrs.as_slice(), &member.cluster_cidrs].concat();
+    let inside = [member.service_cidrs.as_slice(), &member.cluster_cidrs, &member.extra_cidrs].concat();
     Foreign::of(&member.cluster_id, &inside, &there.others.0)
 }
 

@@ -40,6 +40,8 @@ pub mod backend_config {
     pub const WEIGHT: &str = "trieste.weight";
     /// Ours: [`DRAINING`] where a gateway is to get no new flows; else absent. In `Gateway.status` also [`DRAINED`].
     pub const STATE: &str = "trieste.state";
+    /// Ours: a mark of `subnets`, where gateways that do not look at these have to see that they have changed.
+    pub const NETWORKS: &str = "trieste.networks";
     /// The value of [`STATE`] of a gateway that is to get no new flows.
     pub const DRAINING: &str = "draining";
     /// The value of [`STATE`] in `Gateway.status` once nothing comes any more.

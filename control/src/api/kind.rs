@@ -56,6 +56,8 @@ pub enum Kind {
     ServiceImport,
     /// Calico: addresses that pods have, or, switched off, addresses towards which they are not masqueraded.
     IpPool,
+    /// Kubernetes: settings, the networks of the own cluster for one.
+    ConfigMap,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -104,7 +106,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 22] = [
+const FACTS: [Facts; 23] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -153,12 +155,13 @@ const FACTS: [Facts; 22] = [
         is_namespaced: false,
         ..ours(Kind::IpPool, "IPPool", "ippools")
     },
+    kubernetes(Kind::ConfigMap, "ConfigMap", "configmaps"),
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 22] = {
-        let mut all = [Self::Cluster; 22];
+    pub const ALL: [Self; 23] = {
+        let mut all = [Self::Cluster; 23];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

@@ -59,6 +59,9 @@ pub mod annotation {
     pub const ROUTE_AGENT: &str = "trieste.io/route-agent";
     /// Ours, on RouteAgent objects: the address at which the node takes packets for services that have a back end on it.
     pub const SERVICES: &str = "trieste.io/services";
+    /// Ours, on the own Cluster object: those of its `cluster_cidr` that are not pods' networks, separated by commas; absent or
+    /// empty if there are none.
+    pub const EXTRA_CIDRS: &str = "trieste.io/extra-cidrs";
     /// Ours, on Gateway objects: `true` asks that gateway to hand its flows over to others.
     pub const DRAIN: &str = "trieste.io/drain";
     /// Ours, on Gateway objects: how many connections the status has no space for; a [`LeftOut`](crate::api::LeftOut) as

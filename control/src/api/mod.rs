@@ -14,6 +14,7 @@
 mod body;
 mod broker;
 mod cluster;
+mod cluster_networks;
 mod condition;
 pub mod crd;
 mod duration;
@@ -40,6 +41,7 @@ mod typed;
 pub use body::Body;
 pub use broker::{Broker, BrokerSpec};
 pub use cluster::{Cluster, ClusterFacts, ClusterSpec};
+pub use cluster_networks::ClusterNetworks;
 pub use condition::{Condition, ConditionStatus};
 pub use duration::{GoDuration, GoDurationError};
 pub use egress::{

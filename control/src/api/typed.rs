@@ -73,7 +73,8 @@ impl Object {
             | Kind::ServiceExport
             | Kind::EndpointSlice
             | Kind::Namespace
-            | Kind::IpPool => Ok(()),
+            | Kind::IpPool
+            | Kind::ConfigMap => Ok(()),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use ipnet::IpNet;
+
 use super::{Plan, View, plan};
-use crate::api::{ApiError, ClusterSpec, EndpointSpec, Kind, Object, endpoint_object_name};
+use crate::api::{ApiError, ClusterNetworks, ClusterSpec, EndpointSpec, Kind, Object, endpoint_object_name};
 use crate::election::{Leadership, Term};
 
 /// Plans for one gateway, over the terms in which it leads.
@@ -16,15 +18,29 @@ use crate::election::{Leadership, Term};
 pub struct Announcer {
     namespace: String,
     cluster: ClusterSpec,
+    extra: Vec<IpNet>,
     term: Option<Term>,
     was_there: bool,
     missing_since: Option<Instant>,
 }
 
 impl Announcer {
-    /// Creates an announcer of this cluster, in this namespace.
-    pub fn new(namespace: impl Into<String>, cluster: ClusterSpec) -> Self {
-        Self { namespace: namespace.into(), cluster, term: None, was_there: false, missing_since: None }
+    /// Creates an announcer of a cluster with these networks, in this namespace.
+    pub fn new(namespace: impl Into<String>, cluster_id: &str, networks: &ClusterNetworks) -> Self {
+        Self {
+            namespace: namespace.into(),
+            cluster: networks.cluster(cluster_id),
+            extra: networks.extra.clone(),
+            term: None,
+            was_there: false,
+            missing_since: None,
+        }
+    }
+
+    /// Announces these networks of our cluster from now on.
+    pub fn set_networks(&mut self, networks: &ClusterNetworks) {
+        self.cluster = networks.cluster(&self.cluster.cluster_id);
+        self.extra.clone_from(&networks.extra);
     }
 
     /// Plans the writes at `now`, in a leadership that is valid. `local` are the Clusters and Endpoints of the
@@ -47,6 +63,7 @@ impl Announcer {
         plan(&View {
             namespace: &self.namespace,
             cluster: &self.cluster,
+            extra: &self.extra,
             endpoint,
             term: leadership.term,
             may_create: self.missing_since.is_none_or(|since| leadership.renewed > since),

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use futures::stream::StreamExt as _;
+use futures::stream::{StreamExt as _, select};
 use tokio::sync::watch;
 
 use super::Announcer;
-use crate::api::{ClusterSpec, EndpointSpec, Kind, Object};
+use crate::api::{ClusterNetworks, EndpointSpec, Kind, Object};
 use crate::election::{Candidate, Leadership, Term};
 use crate::runner::{
     self, Context, Controller, Fence, FenceRequest, Handle, Limits, QueueView, Reconciled, Watch, port,
@@ -20,8 +20,19 @@ use crate::store::{Cache, Store, StoreEvent};
 pub struct LeaderConfig {
     /// The namespace of our objects.
     pub namespace: String,
-    /// The specification of our cluster.
-    pub cluster: ClusterSpec,
+    /// Our cluster's ID.
+    pub cluster_id: String,
+    /// Our cluster's networks, which may change at any time.
+    pub networks: watch::Receiver<ClusterNetworks>,
+}
+
+/// A part of what is announced.
+#[derive(Debug, Clone)]
+pub enum LeaderInput {
+    /// Our cluster's networks.
+    Networks(ClusterNetworks),
+    /// The specification of this gateway.
+    Endpoint(Box<EndpointSpec>),
 }
 
 /// How far this gateway is as its cluster's one Endpoint.
@@ -76,9 +87,11 @@ pub fn spawn<S: Store>(
         log(&sender.borrow(), status);
         sender.send_replace(status.clone());
     };
-    let controller = EndpointController::new(config);
-    let runner =
-        runner::spawn(controller, vec![port(store)], fence, values(endpoint).boxed(), LIMITS, publish);
+    let controller = EndpointController::new(&config);
+    let networks = values(config.networks).map(LeaderInput::Networks);
+    let input =
+        select(networks, values(endpoint).map(|endpoint| LeaderInput::Endpoint(endpoint.into()))).boxed();
+    let runner = runner::spawn(controller, vec![port(store)], fence, input, LIMITS, publish);
     LeaderHandle { status, runner }
 }
 
@@ -121,10 +134,14 @@ enum Outcome {
 
 impl EndpointController {
     /// Returns a controller that has observed nothing.
-    pub fn new(config: LeaderConfig) -> Self {
+    pub fn new(config: &LeaderConfig) -> Self {
         Self {
-            announcer: Announcer::new(config.namespace.clone(), config.cluster),
-            namespace: config.namespace,
+            announcer: Announcer::new(
+                config.namespace.clone(),
+                &config.cluster_id,
+                &config.networks.borrow(),
+            ),
+            namespace: config.namespace.clone(),
             endpoint: None,
             clusters: Cache::new(),
             endpoints: Cache::new(),
@@ -169,7 +186,7 @@ impl EndpointController {
 impl Controller for EndpointController {
     type Key = ();
     type Status = LeaderStatus;
-    type Input = EndpointSpec;
+    type Input = LeaderInput;
 
     fn name(&self) -> &'static str {
         "endpoint"
@@ -193,8 +210,11 @@ impl Controller for EndpointController {
         if cache.apply(&event) || has_returned { vec![()] } else { Vec::new() }
     }
 
-    fn handle_input(&mut self, endpoint: EndpointSpec, _: Instant) -> Vec<()> {
-        self.endpoint = Some(endpoint);
+    fn handle_input(&mut self, input: LeaderInput, _: Instant) -> Vec<()> {
+        match input {
+            LeaderInput::Networks(networks) => self.announcer.set_networks(&networks),
+            LeaderInput::Endpoint(endpoint) => self.endpoint = Some(*endpoint),
+        }
         vec![()]
     }
 

@@ -16,7 +16,9 @@ mod global_ip;
 mod plan;
 
 pub use announcer::Announcer;
-pub use controller::{EndpointController, LeaderConfig, LeaderHandle, LeaderState, LeaderStatus, spawn};
+pub use controller::{
+    EndpointController, LeaderConfig, LeaderHandle, LeaderInput, LeaderState, LeaderStatus, spawn,
+};
 pub use global_ip::global_health_check_ip;
 pub(crate) use plan::{ENDPOINT_FIELDS, make, object};
 pub use plan::{Fence, Plan, View, plan};

@@ -1,12 +1,13 @@
 //! The writes that make this gateway its cluster's one Endpoint. Pure.
 
+use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::TERM_ANNOTATION;
 use crate::api::{
     ApiError, Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, ObjectKey, ObjectMeta, Resource,
-    label,
+    annotation, label,
 };
 use crate::election::Term;
 use crate::runner::Write;
@@ -18,6 +19,8 @@ pub struct View<'a> {
     pub namespace: &'a str,
     /// The specification of our cluster.
     pub cluster: &'a ClusterSpec,
+    /// Those of its pods' networks that are not pods'.
+    pub extra: &'a [IpNet],
     /// The specification of this gateway.
     pub endpoint: &'a EndpointSpec,
     /// The term in which this gateway leads.
@@ -54,7 +57,7 @@ pub struct Plan {
 /// [`ApiError`] when no objects can be made of our own specs: the configuration is wrong.
 pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
     let cluster = Cluster::new(view.namespace, view.cluster.clone())?;
-    let cluster = object(Kind::Cluster, cluster.metadata, &cluster.spec);
+    let mut cluster = object(Kind::Cluster, cluster.metadata, &cluster.spec);
     let endpoint = Endpoint::new(view.namespace, view.endpoint.clone())?;
     let endpoint = object(Kind::Endpoint, endpoint.metadata, &endpoint.spec);
     if let Some(fenced) = fence(view, &cluster.key()) {
@@ -63,6 +66,7 @@ pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
     let (cluster_key, endpoint_key) = (cluster.key(), endpoint.key());
     let find = |key: &ObjectKey| view.local.iter().copied().find(|object| object.key() == *key);
     let mut plan = Plan::default();
+    cluster.metadata.annotations.extend(extra(view.extra, find(&cluster_key)));
 
     // Whoever put it there: what has our name and is not our endpoint is in the way.
     let kept = find(&endpoint_key).filter(|object| is_endpoint(object, view.endpoint));
@@ -79,6 +83,14 @@ pub fn plan(view: &View<'_>) -> Result<Plan, ApiError> {
         plan.writes.extend(write);
     }
     Ok(plan)
+}
+
+/// Returns the annotation with the networks that are not pods'; empty where there were some and there are none now.
+fn extra(networks: &[IpNet], existing: Option<&Object>) -> Option<(String, String)> {
+    let name = annotation::EXTRA_CIDRS;
+    let had_some = existing.is_some_and(|object| object.metadata.annotations.contains_key(name));
+    let texts: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+    (had_some || !networks.is_empty()).then(|| (name.to_owned(), texts.join(",")))
 }
 
 /// Returns an object with such a specification.

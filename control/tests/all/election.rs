@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use trieste_control::api::{ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource, cable_name, label};
+use trieste_control::api::{
+    ClusterNetworks, Endpoint, EndpointSpec, Kind, Object, Resource, cable_name, label,
+};
 use trieste_control::election::{
     Candidate, DEFAULT_RELEASE_TIMEOUT, ElectionConfig, ElectionEvent, GATEWAY_LEASE, Lease, LeaseSpec,
     LossReason, Timings, spawn,
@@ -306,7 +308,11 @@ impl Bed {
     fn start(store: &MemoryStore, host: &str, address: &str) -> Self {
         let candidate = candidate(store, host);
         let (own, receiver) = watch::channel(endpoint(address));
-        let config = LeaderConfig { namespace: NS.to_owned(), cluster: ClusterSpec::new("a", &[], &[]) };
+        let config = LeaderConfig {
+            namespace: NS.to_owned(),
+            cluster_id: "a".to_owned(),
+            networks: watch::channel(ClusterNetworks::default()).1,
+        };
         let leader = leader::spawn(store.clone(), config, candidate.clone(), receiver);
         Self { candidate, leader, own }
     }

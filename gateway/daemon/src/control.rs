@@ -20,6 +20,7 @@ mod globalnet;
 mod inputs;
 mod leave;
 mod members;
+pub(crate) mod networks;
 mod peers;
 mod report;
 mod run;
@@ -33,13 +34,13 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use trieste_control::admin::BrokerStatus;
-use trieste_control::api::{Endpoint, EndpointSpec};
+use trieste_control::api::{ClusterNetworks, Endpoint, EndpointSpec};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{Candidate, Term};
 use trieste_control::health::Probes;
 use trieste_control::publicip::PublicIpWatcher;
 use trieste_control::recorder::Recorder;
-use trieste_control::store::AnyStore;
+use trieste_control::store::{AnyStore, StoreEvent};
 
 use crate::config::Config;
 use crate::memory::{MemberObjects, MemoryWriter, Remembered};
@@ -72,6 +73,7 @@ pub(crate) struct Control<'a> {
     pub(crate) broker: watch::Receiver<BrokerReport>,
     pub(crate) announced: watch::Receiver<Option<Term>>,
     pub(crate) endpoint: watch::Sender<EndpointSpec>,
+    pub(crate) networks: watch::Sender<ClusterNetworks>,
     pub(crate) discovery: Discovery,
     pub(crate) notices: Notices,
     pub(crate) unreachable: Unreachable,
@@ -125,6 +127,8 @@ pub(crate) struct State {
     sought: (Option<String>, bool),
     /// Why this gateway has to start again.
     restart: Option<String>,
+    /// The newest event of the object with the networks, while it is not known yet whose other networks are.
+    networks_event: Option<StoreEvent>,
     globalnet: RuleState,
     drain: Drain,
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use ipnet::IpNet;
 use tokio::sync::watch;
 use trieste_cables::CableKind;
 use trieste_control::admin::RefusedCluster;
@@ -68,6 +69,8 @@ pub struct Gateways<'a> {
 /// The input of the last published tables.
 #[derive(PartialEq, Eq)]
 struct Published {
+    /// The networks of the own cluster.
+    subnets: Vec<IpNet>,
     rows: Rows,
     icmp_sources: Vec<IpAddr>,
     /// The number of the rules for translation.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::Severity;
-use trieste_control::api::{Endpoint, Object, Resource as _};
+use trieste_control::api::{ClusterNetworks, Endpoint, Object, Resource as _};
 use trieste_control::conditions::Conditions;
 use trieste_control::globalnet::GlobalnetState;
 use trieste_control::members::{Member, Members, NatSlots, Publication};
@@ -44,6 +44,8 @@ pub struct Remembered {
     pub endpoints: Vec<Arc<Object>>,
     /// The Node object's settings.
     pub node: Option<NodeSettings>,
+    /// The cluster's networks.
+    pub networks: Option<ClusterNetworks>,
     /// Whether the node has been labelled as a gateway.
     pub was_gateway: bool,
     /// The last public address.

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use ipnet::IpNet;
 use trieste_cables::Overhead;
-use trieste_control::api::{ClusterSpec, EndpointSpec, backend_config, cable_name};
+use trieste_control::api::{ClusterNetworks, EndpointSpec, backend_config, cable_name};
+use trieste_control::hash::fnv1a;
 
 use crate::config::Config;
 use crate::host::{self, HostAddress};
@@ -53,12 +54,15 @@ impl Node {
         config.path_mtu.unwrap_or_else(|| self.underlay_mtu.saturating_sub(taken))
     }
 
-    /// Returns the spec of the own Cluster object.
+    /// Returns what peers have to learn with a new key, because upstream ignores other changes under a known one (wireformat §3).
     #[must_use]
-    pub fn cluster(config: &Config) -> ClusterSpec {
-        let mut cluster = ClusterSpec::new(&config.cluster_id, &config.service_cidrs, &config.cluster_cidrs);
-        cluster.global_cidr = config.global_cidrs.iter().map(IpNet::to_string).collect();
-        cluster
+    pub fn key_facts(&self, networks: &ClusterNetworks) -> String {
+        let (services, pods) = (&networks.services, networks.cluster_cidrs());
+        let mut facts = format!("{services:?} {pods:?} {} {}", self.private_ip, self.udp_port);
+        if !networks.global.is_empty() {
+            facts.push_str(&format!(" {:?}", networks.global));
+        }
+        facts
     }
 }
 
@@ -96,6 +100,10 @@ pub(crate) fn private_ip(
 pub struct Found {
     /// The Node's settings.
     pub settings: NodeSettings,
+    /// The cluster's networks.
+    pub networks: ClusterNetworks,
+    /// Whether gateways are to take the Endpoint for another one than before, for its networks.
+    pub is_renewed: bool,
     /// The public address, if one is known.
     pub public_ip: Option<IpAddr>,
     /// Whether that is a load balancer's.
@@ -112,7 +120,7 @@ impl Found {
     #[must_use]
     pub fn health_check_ip(&self, config: &Config) -> Option<IpAddr> {
         config.health_check?;
-        if !config.global_cidrs.is_empty() {
+        if config.has_globalnet() {
             return self.global_ip;
         }
         config.health_check_ip.or(self.inside)
@@ -153,6 +161,11 @@ pub fn endpoint(
         let key = backend_config::PREFERRED_SERVER.to_owned();
         settings.entry(key).or_insert_with(|| preferred.to_string());
     }
+    if found.is_renewed {
+        let published = found.networks.published().iter().map(IpNet::to_string).collect::<Vec<_>>();
+        let mark = format!("{:016x}", fnv1a(published.join(" ").bytes()));
+        settings.insert(backend_config::NETWORKS.to_owned(), mark);
+    }
     if found.is_load_balancer {
         settings.insert(backend_config::USING_LOAD_BALANCER.to_owned(), "true".to_owned());
     }
@@ -162,7 +175,7 @@ pub fn endpoint(
         cable_name: cable_name(&config.cluster_id, node.private_ip),
         health_check_ip: text(found.health_check_ip(config)),
         hostname: node.hostname.clone(),
-        subnets: config.published_subnets().iter().map(IpNet::to_string).collect(),
+        subnets: found.networks.published().iter().map(IpNet::to_string).collect(),
         private_ip: node.private_ip.to_string(),
         public_ip: text(found.public_ip),
         nat_enabled: config.nat_enabled,
@@ -179,8 +192,8 @@ pub fn endpoint(
 /// Returns this node's address inside the cluster CIDRs, as upstream finds it: that of the first interface that has one,
 /// IPv4 before IPv6.
 #[must_use]
-pub fn inside(config: &Config) -> Option<IpAddr> {
-    host::inside(&host::addresses(), &config.cluster_cidrs).first().copied()
+pub fn inside(networks: &ClusterNetworks) -> Option<IpAddr> {
+    host::inside(&host::addresses(), &networks.pods).first().copied()
 }
 
 /// Returns every address of this node outside of tunnels, loopback and link-local ones left out.
@@ -193,10 +206,10 @@ pub fn addresses(config: &Config) -> BTreeSet<IpAddr> {
 /// Errors go to senders of this cluster, which accept them from any node. A node without pods often has no address inside
 /// these networks, and without errors packets that are too big would be lost silently.
 #[must_use]
-pub fn icmp_sources(config: &Config) -> Vec<IpAddr> {
+pub fn icmp_sources(config: &Config, networks: &ClusterNetworks) -> Vec<IpAddr> {
     let addresses = host::addresses();
     // With Globalnet those are not what is published.
-    let own: Vec<IpNet> = config.service_cidrs.iter().chain(&config.cluster_cidrs).copied().collect();
+    let own: Vec<IpNet> = networks.services.iter().chain(&networks.pods).copied().collect();
     let mut sources = host::inside(&addresses, &own);
     for other in host::outside_tunnels(&addresses, &config.tun_name) {
         if sources.iter().all(|source| source.is_ipv4() != other.is_ipv4()) {
@@ -242,6 +255,7 @@ mod tests {
             },
             public_ip: Some("172.31.1.11".parse().unwrap()),
             inside: Some("10.1.1.1".parse().unwrap()),
+            networks: config("").networks,
             ..Found::default()
         };
         let driver: BTreeMap<_, _> = [("publicKey", "KEY"), ("interface-name", "submariner")]
@@ -272,13 +286,13 @@ mod tests {
     #[test]
     fn with_globalnet_only_its_cidr_is_published_and_the_global_ip_is_pinged() {
         let config = config("global-cidrs: [242.1.0.0/16]\n");
-        let mut found = Found { inside: Some("10.1.1.1".parse().unwrap()), ..Found::default() };
+        let inside = Some("10.1.1.1".parse().unwrap());
+        let mut found = Found { inside, networks: config.networks.clone(), ..Found::default() };
         let spec = endpoint(&config, &node(), &found, "wireguard", BTreeMap::new());
         assert_eq!((spec.subnets, spec.health_check_ip.as_str()), (vec!["242.1.0.0/16".to_owned()], ""));
         found.global_ip = Some("242.1.255.254".parse().unwrap());
         let spec = endpoint(&config, &node(), &found, "wireguard", BTreeMap::new());
         assert_eq!(spec.health_check_ip, "242.1.255.254");
-        assert_eq!(Node::cluster(&config).global_cidr, ["242.1.0.0/16"]);
     }
 
     #[test]
@@ -299,7 +313,6 @@ mod tests {
         assert_eq!(spec.backend_config["natt-discovery-port"], "0");
         assert_eq!(spec.backend_config["preferred-server"], "true");
         assert_eq!(spec.backend_config["using-loadbalancer"], "true");
-        assert_eq!(Node::cluster(&config).global_cidr, Vec::<String>::new());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::{broadcast, watch};
 use trieste_control::admin::{BrokerLink, BrokerStatus, RefusedCluster, Severity};
-use trieste_control::api::HaStatus;
+use trieste_control::api::{ClusterNetworks, HaStatus};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{Candidate, ElectionEvent, Term};
 use trieste_control::leader::{LeaderState, LeaderStatus};
@@ -32,6 +32,8 @@ pub(crate) struct LeaderTasks {
     pub(crate) local: AnyStore,
     pub(crate) broker: AnyStore,
     pub(crate) sync: SyncConfig,
+    /// The cluster's networks: nobody else may claim what is published of them.
+    pub(crate) networks: watch::Receiver<ClusterNetworks>,
     pub(crate) conditions: Conditions,
     pub(crate) recorder: Recorder,
     pub(crate) totals: Arc<SyncTotals>,
@@ -40,12 +42,13 @@ pub(crate) struct LeaderTasks {
 
 impl LeaderTasks {
     /// Runs a syncer whenever this gateway leads, until the candidate is dropped.
-    pub(crate) async fn run(self, view: watch::Sender<BrokerReport>) {
+    pub(crate) async fn run(mut self, view: watch::Sender<BrokerReport>) {
         let mut leadership = self.candidate.leadership();
         let mut sync: Option<SyncHandle> = None;
         loop {
             let leads = self.candidate.is_leader(Instant::now());
-            if let Some(ended) = sync.take_if(|handle| !leads || handle.has_ended()) {
+            let is_outdated = self.follow_networks();
+            if let Some(ended) = sync.take_if(|handle| !leads || is_outdated || handle.has_ended()) {
                 ended.stop().await;
             }
             if leads && sync.is_none() {
@@ -55,8 +58,17 @@ impl LeaderTasks {
             tokio::select! {
                 changed = leadership.changed() => if changed.is_err() { return },
                 () = sync_changed(sync.as_mut()) => {}
+                Ok(()) = self.networks.changed() => {}
             }
         }
+    }
+
+    /// Takes the newest networks. Returns `true` if a syncer that runs was started with others.
+    fn follow_networks(&mut self) -> bool {
+        let published = self.networks.borrow_and_update().published();
+        let is_outdated = self.sync.local_subnets != published;
+        self.sync.local_subnets = published;
+        is_outdated
     }
 
     fn spawn(&self) -> SyncHandle {

@@ -18,10 +18,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use futures::StreamExt as _;
-use ipnet::IpNet;
 use tokio::sync::watch;
 use trieste_control::admin::Severity;
-use trieste_control::api::{Kind, Object, Resource as _, RouteAgent};
+use trieste_control::api::{ClusterNetworks, Kind, Object, Resource as _, RouteAgent};
 use trieste_control::conditions::Conditions;
 use trieste_control::services::{Watched, follow};
 use trieste_control::store::{AnyStore, Store as _, StoreError, StoreEvent};
@@ -42,8 +41,8 @@ pub(crate) struct Following {
     pub(crate) namespace: String,
     /// The name of this node's object.
     pub(crate) node: String,
-    /// Networks of cluster IPs.
-    pub(crate) networks: Vec<IpNet>,
+    /// The cluster's networks, those of cluster IPs among them.
+    pub(crate) networks: watch::Receiver<ClusterNetworks>,
     /// The snapshot that workers deliver by.
     pub(crate) services: Arc<ArcSwap<Services>>,
     pub(crate) conditions: Conditions,
@@ -58,6 +57,7 @@ impl Following {
         let (sender, mut known) = watch::channel(Watched::default());
         let sender = Arc::new(sender);
         let mut nodes = Nodes::default();
+        let mut networks = self.networks.clone();
         let mut watch_task: Option<WatchTask> = None;
         let mut generation = 0;
         loop {
@@ -81,6 +81,7 @@ impl Following {
                         None => return,
                     },
                     _ = known.changed() => true,
+                    Ok(()) = networks.changed() => true,
                     () = polled(&mut watch_task) => { watch_task = None; true }
                     () = sleep_until(nodes.next_end()) => nodes.end(Instant::now()),
                 };
@@ -115,9 +116,14 @@ impl Following {
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
         let before = self.services.load();
         let next = match (nodes.address(&self.node), &known.catalogue) {
-            (Some(own), Some(catalogue)) => {
-                tables::deliver(generation, &self.networks, own, &nodes.addresses(), catalogue, &before)
-            }
+            (Some(own), Some(catalogue)) => tables::deliver(
+                generation,
+                &self.networks.borrow().services,
+                own,
+                &nodes.addresses(),
+                catalogue,
+                &before,
+            ),
             _ if before.is_empty() => return,
             _ => Services::default(),
         };

@@ -182,6 +182,14 @@ pub fn private_key(dir: &Path, facts: &str) -> Result<Secret, StateError> {
     Ok(key)
 }
 
+/// Records that peers have learnt these `facts` under the WireGuard key that there is, which a later start then keeps.
+///
+/// # Errors
+/// [`StateError`].
+pub fn keep_key_for(dir: &Path, facts: &str) -> Result<(), StateError> {
+    if dir.join(KEY_FILE).exists() { write(&dir.join(FACTS_FILE), facts) } else { Ok(()) }
+}
+
 /// Returns the key by which other Trieste gateways authenticate this one's IPsec cables: the one on disk, or a new one.
 ///
 /// # Errors
@@ -237,6 +245,8 @@ mod tests {
         let second = private_key(&dir, "10.9.0.0/16").unwrap();
         assert_ne!(second, first);
         assert_eq!(private_key(&dir, "10.9.0.0/16").unwrap(), second);
+        keep_key_for(&dir, "10.7.0.0/16").unwrap();
+        assert_eq!(private_key(&dir, "10.7.0.0/16").unwrap(), second, "known under the same key");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join(KEY_FILE))), (0o700, 0o600));
     }

@@ -66,7 +66,7 @@ async fn of_store(config: &Config) -> anyhow::Result<()> {
     publisher.withdraw().await.context("removing this gateway's objects")?;
     let withdrawn = members::withdraw(&store, &config.namespace).await;
     withdrawn.context("removing what gateways tell one another")?;
-    if !config.global_cidrs.is_empty() {
+    if config.has_globalnet() {
         // Without Globalnet the gateway's account has no right to look.
         let withdrawn = trieste_control::globalnet::withdraw(&store, &config.namespace).await;
         withdrawn.context("removing what Globalnet has made")?;

@@ -208,5 +208,8 @@ impl Part {
         view.endpoints.extend(self.view.endpoints.iter().cloned());
         view.clusters.extend(self.view.clusters.iter().cloned());
         view.conditions.extend(self.view.conditions.iter().cloned());
+        if self.view.own_networks.is_some() {
+            view.own_networks.clone_from(&self.view.own_networks);
+        }
     }
 }

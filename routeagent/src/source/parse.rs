@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use trieste_control::api::{
-    self, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs,
+    self, ClusterNetworks, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs,
 };
 use trieste_control::members::{MOST_PATHS, Member};
 
@@ -27,7 +27,7 @@ pub fn view<'a>(own: &str, objects: impl IntoIterator<Item = &'a Object>) -> Clu
     for object in objects {
         match object.kind {
             Kind::Endpoint => add_endpoint(own, object, &mut view),
-            Kind::Cluster => add_cluster(object, &mut view),
+            Kind::Cluster => add_cluster(own, object, &mut view),
             Kind::Gateway | _ => {}
         }
     }
@@ -113,13 +113,19 @@ fn gateway(
     }
 }
 
-fn add_cluster(object: &Object, view: &mut ClusterView) {
+fn add_cluster(own: &str, object: &Object, view: &mut ClusterView) {
     let cluster = match api::Cluster::from_object(object) {
         Ok(cluster) => cluster,
         Err(error) => return report_bad_object(object, &error.to_string(), &mut view.conditions),
     };
     let networks = match cluster.spec.parse() {
-        Ok(facts) => facts.published_subnets(),
+        Ok(facts) => {
+            let published = facts.published_subnets();
+            if facts.cluster_id == own {
+                view.own_networks = ClusterNetworks::announced(object);
+            }
+            published
+        }
         Err(error) => {
             report_bad_object(object, &error.to_string(), &mut view.conditions);
             let spec = &cluster.spec;

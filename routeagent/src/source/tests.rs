@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::Object;
+use trieste_control::api::{Object, label};
 
 use super::*;
 
@@ -126,6 +126,26 @@ fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody()
     };
     assert_eq!((own("n1").nodes[0].hostname.as_str(), own("n1").conditions.len()), ("h", 0));
     assert_eq!(own("n2").conditions, [Condition::NoSuchNode { name: "n2".to_owned() }].into());
+}
+
+#[test]
+fn the_own_clusters_networks_are_its_objects_and_no_copys() {
+    let cluster = |id: &str, pods: &[&str], extra: &str, origin: Option<&str>| {
+        let spec = json!({"cluster_id": id, "color_codes": ["blue"], "service_cidr": ["10.96.0.0/16"],
+            "cluster_cidr": pods, "global_cidr": []});
+        let object = json!({"apiVersion": "submariner.io/v1", "kind": "Cluster", "spec": spec,
+            "metadata": {"name": id, "annotations": {"trieste.io/extra-cidrs": extra}}});
+        let mut object = Object::from_value(object).unwrap();
+        object.metadata.labels.extend(origin.map(|origin| (label::CLUSTER_ID.to_owned(), origin.to_owned())));
+        object
+    };
+    let read = |object: Object| view("a", [&object]).own_networks;
+    let nets = |texts: &[&str]| -> Vec<IpNet> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+    let own = read(cluster("a", &["10.1.0.0/16", "10.77.0.0/24"], "10.77.0.0/24", None)).unwrap();
+    assert_eq!((own.pods, own.extra), (nets(&["10.1.0.0/16"]), nets(&["10.77.0.0/24"])));
+    assert_eq!(own.services, nets(&["10.96.0.0/16"]));
+    assert_eq!(read(cluster("b", &["10.1.0.0/16"], "", None)), None);
+    assert_eq!(read(cluster("a", &["10.1.0.0/16"], "", Some("b"))), None, "a member's copy");
 }
 
 #[tokio::test(start_paused = true)]

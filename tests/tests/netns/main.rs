@@ -16,6 +16,7 @@ mod metrics_port;
 mod mtu;
 mod nat;
 mod nat_oracle;
+mod networks;
 mod path;
 mod plugin_ovn;
 mod probe;

@@ -20,7 +20,7 @@ pub fn infer(observed: &Observed, given: &Given) -> Network {
     let said = [(given.pods.as_slice(), pods_by), (given.services.as_slice(), services_by)];
     let pods = settle("pod CIDRs", "--clustercidr", said[0], &pods, &mut warnings);
     let services = settle("service CIDRs", "--servicecidr", said[1], &services, &mut warnings);
-    Network { plugin: found.plugin, ovn, pods, services, warnings }
+    Network { plugin: found.plugin, ovn, pods, services, extra: Vec::new(), warnings }
 }
 
 /// Who has said what is not said anew.

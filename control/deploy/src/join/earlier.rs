@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 use serde_json::Value;
+use trieste_control::api::ClusterNetworks;
 
 use crate::discover::Given;
 use crate::error::DeployError;
@@ -20,6 +21,8 @@ use crate::server::Server;
 pub struct Earlier {
     submariner: Value,
     gateway: Value,
+    /// The object with the cluster's networks; null after a join by an older release.
+    networks: Value,
 }
 
 /// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
@@ -32,7 +35,9 @@ pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>,
     let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let Some(submariner) = found.filter(is_ours) else { return Ok(None) };
     let gateway = local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
-    Ok(Some(Earlier { submariner, gateway: gateway.unwrap_or_default() }))
+    let networks = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
+    let networks = local.find(&networks).await?.unwrap_or_default();
+    Ok(Some(Earlier { submariner, gateway: gateway.unwrap_or_default(), networks }))
 }
 
 impl Earlier {
@@ -46,10 +51,18 @@ impl Earlier {
         self.spec("brokerK8sInsecure") == true
     }
 
-    /// The CIDRs, discovered then or said.
+    /// Returns the CIDRs, discovered then or said, or written to their object since.
     pub fn networks(&self) -> Given {
-        let list = |field: &str| cidrs(self.spec(field).as_str().unwrap_or_default());
-        Given { pods: list("clusterCIDR"), services: list("serviceCIDR"), is_settled: [true; 2] }
+        let [pods, services, _] = ClusterNetworks::KEYS;
+        let list = |key: &str, field: &str| {
+            let now = self.networks["data"][key].as_str();
+            cidrs(now.or_else(|| self.spec(field).as_str()).unwrap_or_default())
+        };
+        Given {
+            pods: list(pods, "clusterCIDR"),
+            services: list(services, "serviceCIDR"),
+            is_settled: [true; 2],
+        }
     }
 
     /// Takes all choices over. An image of another version is not among them: it comes with the command, from the same
@@ -63,6 +76,8 @@ impl Earlier {
         flag("debug", &mut member.debug);
         flag("loadBalancerEnabled", &mut member.load_balancer);
         flag("natEnabled", &mut member.nat_enabled);
+        let [.., extra] = ClusterNetworks::KEYS;
+        member.extra_cidrs = cidrs(self.networks["data"][extra].as_str().unwrap_or_default());
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);

@@ -1,7 +1,9 @@
 //! A member: all of its objects, in the order in which they are applied.
 
 use super::{Manifest, MemberOptions};
-use super::{crds, custom, discovery, gateway, namespaces, plugin, rbac, routeagent, secrets, services};
+use super::{
+    crds, custom, discovery, gateway, namespaces, networks, plugin, rbac, routeagent, secrets, services,
+};
 
 /// Every object of a member, in the order in which they are applied: what others refer to comes first.
 pub fn member(options: &MemberOptions) -> Vec<Manifest> {
@@ -11,6 +13,7 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     manifests.extend(rbac::member(options));
     manifests.extend(secrets::member(options));
     manifests.push(custom::submariner_resource(options));
+    manifests.push(networks::config_map(options));
     manifests.push(gateway::daemon_set(options));
     manifests.push(routeagent::daemon_set(options));
     manifests.extend(plugin::workers(options));

@@ -22,6 +22,7 @@ mod member;
 mod memory;
 pub mod names;
 mod namespaces;
+mod networks;
 mod options;
 mod plugin;
 mod pod;

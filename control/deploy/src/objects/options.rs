@@ -34,6 +34,8 @@ pub struct MemberOptions {
     pub cluster_cidrs: Vec<IpNet>,
     /// Service CIDRs.
     pub service_cidrs: Vec<IpNet>,
+    /// Other networks that are reached by way of this cluster.
+    pub extra_cidrs: Vec<IpNet>,
     /// Globalnet's CIDRs; empty without it.
     pub global_cidrs: Vec<IpNet>,
     /// What other members may claim; empty for private space.
@@ -190,6 +192,7 @@ impl MemberOptions {
             pull_secrets: Vec::new(),
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
+            extra_cidrs: Vec::new(),
             global_cidrs: Vec::new(),
             allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),

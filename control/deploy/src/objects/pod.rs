@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::names::{
     ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, NODE_TAINT_KEY, PART_OF_LABEL, TRIESTE, VERSION_LABEL,
 };
-use super::{Manifest, MemberOptions, MemoryLimit};
+use super::{Manifest, MemberOptions, MemoryLimit, networks};
 use crate::preflight::VIRTUAL;
 
 /// Where the image has its programs.
@@ -253,8 +253,6 @@ pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
     let mut variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
-        variable("SUBMARINER_CLUSTERCIDR", joined(&options.cluster_cidrs)),
-        variable("SUBMARINER_SERVICECIDR", joined(&options.service_cidrs)),
         variable("SUBMARINER_GLOBALCIDR", joined(&options.global_cidrs)),
         variable("SUBMARINER_DEBUG", options.debug.to_string()),
         variable("SUBMARINER_HEALTHCHECKENABLED", check.enabled.to_string()),
@@ -264,6 +262,7 @@ pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
         field("NODE_NAME", "spec.nodeName"),
         field("POD_NAME", "metadata.name"),
     ];
+    variables.extend(networks::variables());
     if !options.allow_remote_cidrs.is_empty() {
         variables.push(variable(ALLOW_REMOTE_CIDRS, joined(&options.allow_remote_cidrs)));
     }

@@ -113,6 +113,13 @@ const GATEWAY_HERE: &[Right] = &[
     },
     Right {
         group: "",
+        resources: &["configmaps"],
+        names: &["trieste-networks"],
+        verbs: &["get", "list", "watch"],
+        reason: "gateways follow the cluster's networks, which may change while they run",
+    },
+    Right {
+        group: "",
         resources: &["services"],
         names: &[],
         verbs: &["get", "list", "watch"],

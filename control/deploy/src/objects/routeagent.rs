@@ -7,7 +7,7 @@ use super::pod::{
     Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector,
     path, variable,
 };
-use super::{Manifest, MemberOptions};
+use super::{Manifest, MemberOptions, networks};
 
 /// It leaves everything in place when it ends, so that there is nothing to wait for.
 const GRACE_SECONDS: u32 = 5;
@@ -63,11 +63,12 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
 
 /// Network plugins set nodes up before they are ready; routes are not put in between.
 fn wait_for_node(options: &MemberOptions) -> Value {
+    let [pods, services] = networks::variables();
     let variables = [
         variable("SUBMARINER_WAITFORNODE", "true"),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
-        variable("SUBMARINER_CLUSTERCIDR", super::options::joined(&options.cluster_cidrs)),
-        variable("SUBMARINER_SERVICECIDR", super::options::joined(&options.service_cidrs)),
+        pods,
+        services,
         field("NODE_NAME", "spec.nodeName"),
     ];
     let mut container =

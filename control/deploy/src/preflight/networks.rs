@@ -26,6 +26,14 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
             ));
         }
     }
+    for (what, cidrs) in [("pod", &own.pods.cidrs), ("service", &own.services.cidrs)] {
+        if let Some((extra, other)) = overlap(&own.extra, cidrs) {
+            findings.push(Finding::bad(
+                format!("the extra CIDR {extra} and the {what} CIDR {other} of this cluster overlap"),
+                "say others with --extra-cidrs",
+            ));
+        }
+    }
     if let Some((pods, services)) = overlap(&own.pods.cidrs, &own.services.cidrs) {
         findings.push(Finding::bad(
             format!("the pod CIDR {pods} and the service CIDR {services} of this cluster overlap"),
@@ -33,7 +41,8 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
         ));
     }
     // Also with globalnet: what another cluster publishes without it must not be ours.
-    let mine: Vec<IpNet> = global.iter().chain(&own.services.cidrs).chain(&own.pods.cidrs).copied().collect();
+    let mine = global.iter().chain(&own.services.cidrs).chain(&own.pods.cidrs).chain(&own.extra);
+    let mine: Vec<IpNet> = mine.copied().collect();
     let clashes = others.0.iter().filter(|other| other.cluster_id != id);
     let clashes = clashes.filter_map(|other| clash(&mine, !global.is_empty(), other));
     let before = findings.len();
@@ -46,7 +55,8 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
 
 /// Returns which of our networks other Trieste clusters do not take by default, and what they have to be told.
 fn not_taken(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
-    let own = own.services.cidrs.iter().chain(&own.pods.cidrs).filter(|_| global.is_empty());
+    let own =
+        own.services.cidrs.iter().chain(&own.pods.cidrs).chain(&own.extra).filter(|_| global.is_empty());
     let refused = global.iter().chain(own).filter(|net| Allowed::default().check(net).is_err());
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
     (!refused.is_empty()).then(|| {

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
+
 use super::*;
 
 #[test]
@@ -15,6 +17,24 @@ fn an_empty_namespace_gets_the_cluster_and_then_the_endpoint() {
 fn a_second_run_plans_nothing() {
     let mut bed = Bed::default();
     bed.apply();
+    assert_eq!(bed.plan(), Plan::default());
+}
+
+#[test]
+fn networks_that_are_not_pods_are_annotated_and_taken_back() {
+    let annotated = |bed: &Bed| {
+        let cluster = bed.objects.values().find(|object| object.kind == Kind::Cluster).unwrap();
+        cluster.metadata.annotations.get(annotation::EXTRA_CIDRS).cloned()
+    };
+    let mut bed = Bed::default();
+    bed.apply();
+    assert_eq!(annotated(&bed), None);
+    bed.extra = vec!["10.77.0.0/24".parse().unwrap(), "fd77::/64".parse().unwrap()];
+    bed.apply();
+    assert_eq!(annotated(&bed).as_deref(), Some("10.77.0.0/24,fd77::/64"));
+    bed.extra.clear();
+    bed.apply();
+    assert_eq!(annotated(&bed).as_deref(), Some(""));
     assert_eq!(bed.plan(), Plan::default());
 }
 
@@ -152,6 +172,7 @@ fn a_cluster_without_a_name_is_our_own_fault() {
 struct Bed {
     objects: BTreeMap<ObjectKey, Object>,
     cluster: ClusterSpec,
+    extra: Vec<IpNet>,
     own: EndpointSpec,
     term: i64,
     may_create: bool,
@@ -162,6 +183,7 @@ impl Default for Bed {
         Self {
             objects: BTreeMap::new(),
             cluster: ClusterSpec::new("a", &[], &[]),
+            extra: Vec::new(),
             own: spec("a", "192.0.2.1"),
             term: 5,
             may_create: true,
@@ -173,6 +195,7 @@ impl Bed {
     fn view<'a>(&'a self, local: &'a [&'a Object]) -> View<'a> {
         View {
             namespace: "ns",
+            extra: &self.extra,
             cluster: &self.cluster,
             endpoint: &self.own,
             term: Term::new(self.term).unwrap(),

@@ -6,7 +6,8 @@ mod bed;
 use serde_json::json;
 use tokio::sync::watch;
 use trieste_control::api::{
-    Cluster, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource as _, cable_name, label,
+    Cluster, ClusterNetworks, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource as _, cable_name,
+    label,
 };
 use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::globalnet::{self, GlobalnetConfig};
@@ -50,7 +51,11 @@ const SUBJECTS: [Subject; 7] = [
             election::spawn(store.clone(), ElectionConfig::gateway(NS, host, Timings::default()))
         }),
         start: |Stores { faulty: store, .. }, candidate| {
-            let config = LeaderConfig { namespace: NS.to_owned(), cluster: ClusterSpec::new("a", &[], &[]) };
+            let config = LeaderConfig {
+                namespace: NS.to_owned(),
+                cluster_id: "a".to_owned(),
+                networks: watch::channel(ClusterNetworks::default()).1,
+            };
             let endpoint = EndpointSpec {
                 cluster_id: "a".to_owned(),
                 cable_name: cable_name("a", "192.0.2.1".parse().unwrap()),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use trieste_control::api::{
-    ClusterSpec, EndpointSpec, HaStatus, Kind, Object, ObjectKey, PublishedStatus, cable_name,
+    ClusterNetworks, ClusterSpec, EndpointSpec, HaStatus, Kind, Object, ObjectKey, PublishedStatus,
+    cable_name,
 };
 use trieste_control::claims::Allowed;
 use trieste_control::election::{
@@ -123,7 +124,7 @@ impl Node {
         Self {
             cluster,
             elector: Elector::new(config, random.draw()),
-            announcer: Announcer::new(LOCAL, member.spec.clone()),
+            announcer: Announcer::new(LOCAL, &member.spec.cluster_id, &networks(&member.spec)),
             tracker: GatewayTracker::new(LOCAL, &host).expect("the host has a name"),
             mirrors: std::array::from_fn(|_| Cache::new()),
             announce: Job::default(),
@@ -383,4 +384,14 @@ fn settle(job: &mut Job, answer: &Result<Option<Object>, StoreError>, millis: u6
         Err(error) if error.is_race() => millis + 200,
         Err(_) => millis + 1_000,
     };
+}
+
+fn networks(spec: &ClusterSpec) -> ClusterNetworks {
+    let facts = spec.parse().expect("members have networks");
+    ClusterNetworks {
+        pods: facts.cluster_cidr,
+        services: facts.service_cidr,
+        extra: Vec::new(),
+        global: facts.global_cidr,
+    }
 }

@@ -189,6 +189,7 @@ fn second_plan(world: &World, leader: &Node) -> Result<(), String> {
     }
     let term = leader.leadership(world.millis()).map(|held| held.term).ok_or("it leads")?;
     let announced = plan(&View {
+        extra: &[],
         namespace: LOCAL,
         cluster: &leader.member.spec,
         endpoint: &leader.own,

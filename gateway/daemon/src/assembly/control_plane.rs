@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::IoCapability;
-use trieste_control::api::EndpointSpec;
+use trieste_control::api::{ClusterNetworks, EndpointSpec};
 
 use super::control_tasks::ControlTasks;
 use super::data_plane::DataPlane;
@@ -52,10 +52,11 @@ impl<'a> ControlPlane<'a> {
         let (discovery, notices) = outside(&environment, &own, &data_plane.engine)?;
         let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
         let (endpoint_sender, endpoint) = watch::channel(own.spec.clone());
+        let (networks_sender, networks) = watch::channel(environment.networks.clone());
         let peers = peers::start(&environment, notices.key(), &endpoint);
-        let tasks = ControlTasks::start(&environment, &endpoint, &own);
+        let tasks = ControlTasks::start(&environment, &endpoint, &networks, &own);
         let shared = Arc::new(share(&environment, data_plane, &tasks, &fixed, own.spec));
-        let services = follow_services(&environment, data_plane);
+        let services = follow_services(&environment, data_plane, networks);
         let globalnet = globalnet(&environment, data_plane, &tasks);
         let here = (environment.config.namespace.as_str(), environment.node.hostname.as_str());
         let unreachable =
@@ -73,6 +74,7 @@ impl<'a> ControlPlane<'a> {
             broker: tasks.broker.clone(),
             announced: tasks.announced.clone(),
             endpoint: endpoint_sender,
+            networks: networks_sender,
             discovery,
             notices,
             unreachable,
@@ -135,13 +137,17 @@ fn share(
 }
 
 /// Starts to follow which node serves what.
-fn follow_services(environment: &Environment<'_>, data_plane: &DataPlane) -> JoinHandle<()> {
+fn follow_services(
+    environment: &Environment<'_>,
+    data_plane: &DataPlane,
+    networks: watch::Receiver<ClusterNetworks>,
+) -> JoinHandle<()> {
     let Environment { config, node, store, conditions, .. } = environment;
     let following = Following {
         store: store.clone(),
         namespace: config.namespace.clone(),
         node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
-        networks: config.service_cidrs.clone(),
+        networks,
         services: Arc::clone(&data_plane.services),
         conditions: conditions.clone(),
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use trieste_control::api::{EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
+use trieste_control::api::{ClusterNetworks, EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::election::{Candidate, ElectionConfig, Term};
 use trieste_control::leader::LeaderConfig;
 use trieste_control::publicip::PublicIp;
@@ -19,7 +19,6 @@ use trieste_control::{election, leader};
 
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
-use crate::node::Node;
 use crate::role::{self, BrokerReport, LeaderTasks};
 use crate::shared::SyncTotals;
 
@@ -59,6 +58,7 @@ impl ControlTasks {
     pub(super) fn start(
         environment: &Environment<'_>,
         endpoint: &watch::Receiver<EndpointSpec>,
+        networks: &watch::Receiver<ClusterNetworks>,
         own: &OwnEndpoint,
     ) -> Self {
         let Environment { config, node, store, conditions, .. } = environment;
@@ -75,14 +75,15 @@ impl ControlTasks {
         }
         let public_ip = own.is_sought.then(|| own.public_ip.public_ip.clone());
         let (announcing, announced) = watch::channel(None);
-        tasks.spawn(announce(environment, &candidate, (endpoint.clone(), public_ip), announcing));
+        let announced_parts = (networks.clone(), endpoint.clone());
+        tasks.spawn(announce(environment, &candidate, announced_parts, public_ip, announcing));
         let (status, ha_status) = watch::channel(HaStatus::Passive);
         tasks.spawn(role::publish_ha_status(candidate.clone(), status).map(|()| Some("the election")));
         let pod = own_pod(environment);
         tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerReport::default());
-        if let Some(leader_tasks) = leader_tasks(environment, &candidate, &recorder, &totals) {
+        if let Some(leader_tasks) = leader_tasks(environment, &candidate, networks, &recorder, &totals) {
             tasks.spawn(leader_tasks.run(view).map(|()| Some("the broker's syncer")));
         }
         Self { candidate, broker: seen, announced, recorder, totals, tasks }
@@ -110,11 +111,13 @@ impl ControlTasks {
 fn announce(
     environment: &Environment<'_>,
     candidate: &Candidate,
-    (endpoint, public_ip): (watch::Receiver<EndpointSpec>, Option<watch::Receiver<PublicIp>>),
+    (networks, endpoint): (watch::Receiver<ClusterNetworks>, watch::Receiver<EndpointSpec>),
+    public_ip: Option<watch::Receiver<PublicIp>>,
     announcing: watch::Sender<Option<Term>>,
 ) -> impl Future<Output = Option<&'static str>> + Send + use<> {
     let Environment { config, store, conditions, controllers, .. } = environment;
-    let leader = LeaderConfig { namespace: config.namespace.clone(), cluster: Node::cluster(config) };
+    let (namespace, cluster_id) = (config.namespace.clone(), config.cluster_id.clone());
+    let leader = LeaderConfig { namespace, cluster_id, networks };
     let (store, candidate, conditions) = (store.clone(), candidate.clone(), conditions.clone());
     let controllers = controllers.clone();
     async move {
@@ -142,12 +145,13 @@ fn own_pod(environment: &Environment<'_>) -> OwnPod {
 fn leader_tasks(
     environment: &Environment<'_>,
     candidate: &Candidate,
+    networks: &watch::Receiver<ClusterNetworks>,
     recorder: &Recorder,
     totals: &Arc<SyncTotals>,
 ) -> Option<LeaderTasks> {
     let Environment { config, store, broker, conditions, controllers, .. } = environment;
     let broker = broker.clone()?;
-    let mut sync = SyncConfig::new(&config.cluster_id, config.published_subnets());
+    let mut sync = SyncConfig::new(&config.cluster_id, networks.borrow().published());
     sync.local_namespace.clone_from(&config.namespace);
     sync.broker_namespace.clone_from(&config.broker_namespace);
     sync.allowed = config.allowed.clone();
@@ -156,6 +160,7 @@ fn leader_tasks(
         local: store.clone(),
         broker,
         sync,
+        networks: networks.clone(),
         conditions: conditions.clone(),
         totals: Arc::clone(totals),
         controllers: controllers.clone(),

@@ -130,7 +130,7 @@ fn local(environment: &Environment<'_>, spec: &EndpointSpec, kind: &dyn CableKin
             cable_name: spec.cable_name.clone(),
             private_ip: node.private_ip,
             public_ip: None,
-            subnets: config.published_subnets(),
+            subnets: environment.networks.published(),
             driver: spec.backend.clone(),
             backend_config: spec.backend_config.clone(),
         },
@@ -153,6 +153,6 @@ fn globalnet_view(
     let begun_with = SnapshotStatus { not_restored: restored.expired, ..SnapshotStatus::default() };
     engine.set_sessions(restored.records);
     let workers = engine.workers().to_vec();
-    let view = GlobalnetView::new(!config.global_cidrs.is_empty(), workers, conditions.clone(), begun_with);
+    let view = GlobalnetView::new(config.has_globalnet(), workers, conditions.clone(), begun_with);
     Arc::new(view.with_membership(Arc::clone(engine.membership())))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use trieste_control::admin::Severity;
-use trieste_control::api::{Kind, ObjectKey};
+use trieste_control::api::{ClusterNetworks, Kind, ObjectKey};
 use trieste_control::conditions::Conditions;
 use trieste_control::runner::ControllerRegistry;
 use trieste_control::store::{AnyStore, Location, Store as _};
@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::memory::{Memory, Remembered};
 use crate::node::Node;
 use crate::settings::NodeSettings;
-use crate::{privileges, state, stores};
+use crate::{control, privileges, state, stores};
 
 /// How often the Node object is asked for at start.
 const NODE_RETRY: Duration = Duration::from_millis(250);
@@ -43,6 +43,8 @@ pub(super) struct Environment<'a> {
     /// Whether the settings could not be read, and what was taken instead is a guess.
     pub(super) is_guess: bool,
     pub(super) node: Node,
+    /// The cluster's networks.
+    pub(super) networks: ClusterNetworks,
 }
 
 impl<'a> Environment<'a> {
@@ -61,6 +63,7 @@ impl<'a> Environment<'a> {
         let remembered = memory.as_mut().and_then(Memory::load);
         let (settings, is_guess) = node_settings(config, &store, remembered.as_ref()).await;
         let node = Node::discover(config, &settings)?;
+        let networks = control::networks::at_start(config, &store, remembered.as_ref()).await;
         Ok(Self {
             started,
             config,
@@ -74,6 +77,7 @@ impl<'a> Environment<'a> {
             settings,
             is_guess,
             node,
+            networks,
         })
     }
 }

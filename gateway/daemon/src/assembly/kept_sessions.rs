@@ -26,7 +26,7 @@ impl KeptSessions {
         let most = usize::try_from(config.globalnet.max_sessions).unwrap_or(usize::MAX);
         let most = most.saturating_mul(usize::from(config.workers));
         let files = state_dir
-            .filter(|_| !config.global_cidrs.is_empty())
+            .filter(|_| config.has_globalnet())
             .map(|dir| SessionFiles::new(dir, key::fingerprint(&key), most));
         let restored = files
             .as_ref()

@@ -23,9 +23,13 @@ impl OwnEndpoint {
     /// Puts the Endpoint together, and starts to look for the public address. Until it is found, the one that is
     /// remembered counts if it is still configured.
     pub(super) fn find(environment: &Environment<'_>, kind: &dyn CableKind) -> Self {
-        let Environment { config, node, settings, store, remembered, .. } = environment;
-        let mut found =
-            Found { settings: settings.clone(), inside: node::inside(config), ..Found::default() };
+        let Environment { config, node, settings, networks, store, remembered, .. } = environment;
+        let mut found = Found {
+            settings: settings.clone(),
+            inside: node::inside(networks),
+            networks: networks.clone(),
+            ..Found::default()
+        };
         let resolvers = Resolvers::from_setting(found.resolvers(config), config.air_gapped, &mut OsRng);
         let last = remembered.as_ref().and_then(Remembered::last_address);
         let is_sought = !resolvers.is_empty();

@@ -31,7 +31,7 @@ pub(super) fn start(
         cluster_id: config.cluster_id.clone(),
         hostname: node.hostname.clone(),
         is_wanted: config.all_gateways_active,
-        has_slots: !config.global_cidrs.is_empty(),
+        has_slots: config.has_globalnet(),
         notice_key: Some(key),
         times: SlotTimes::default(),
     };

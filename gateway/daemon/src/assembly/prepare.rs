@@ -50,8 +50,8 @@ fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
 
 /// Makes the kind of cable that is configured.
 fn make_kind(kinds: &Kinds, environment: &Environment<'_>) -> anyhow::Result<Made> {
-    let Environment { config, state_dir, node, settings, started, .. } = environment;
-    let facts = key_facts(config, node);
+    let Environment { config, state_dir, node, networks, settings, started, .. } = environment;
+    let facts = node.key_facts(networks);
     let (udp_port, preferred_server) = (node.udp_port, settings.preferred_server);
     kinds.make(&KindContext {
         config,
@@ -61,16 +61,4 @@ fn make_kind(kinds: &Kinds, environment: &Environment<'_>) -> anyhow::Result<Mad
         preferred_server,
         now: *started,
     })
-}
-
-/// Returns what peers have to learn with a new key, because upstream ignores other changes under a known one (wireformat §3).
-fn key_facts(config: &Config, node: &Node) -> String {
-    let mut facts = format!(
-        "{:?} {:?} {} {}",
-        config.service_cidrs, config.cluster_cidrs, node.private_ip, node.udp_port
-    );
-    if !config.global_cidrs.is_empty() {
-        facts.push_str(&format!(" {:?}", config.global_cidrs));
-    }
-    facts
 }

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use trieste_control::api::ClusterNetworks;
 use trieste_control::claims::Allowed;
 use trieste_control::election::Timings;
 use trieste_control::store::Location;
@@ -41,12 +41,8 @@ pub(crate) const IPSEC_DRIVER: &str = "libreswan";
 pub struct Config {
     /// This cluster's ID, a DNS label.
     pub cluster_id: String,
-    /// Pod CIDRs.
-    pub cluster_cidrs: Vec<IpNet>,
-    /// Service CIDRs.
-    pub service_cidrs: Vec<IpNet>,
-    /// Globalnet's CIDRs; empty without Globalnet.
-    pub global_cidrs: Vec<IpNet>,
+    /// The cluster's networks, until the store says others (`networks.rs`).
+    pub networks: ClusterNetworks,
     /// Networks that other members may claim.
     pub allowed: Allowed,
     /// Settings of Globalnet's translation.
@@ -134,13 +130,10 @@ impl Config {
         self.cable_driver == driver || self.former_cable_driver.as_deref() == Some(driver)
     }
 
-    /// Returns the subnets to publish: Globalnet's CIDRs alone, else services' and pods' (api §3), in this order.
+    /// Returns `true` if the cluster is known by global addresses.
     #[must_use]
-    pub fn published_subnets(&self) -> Vec<IpNet> {
-        if !self.global_cidrs.is_empty() {
-            return self.global_cidrs.clone();
-        }
-        self.service_cidrs.iter().chain(&self.cluster_cidrs).copied().collect()
+    pub fn has_globalnet(&self) -> bool {
+        !self.networks.global.is_empty()
     }
 }
 

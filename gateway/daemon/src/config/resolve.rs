@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use trieste_control::admin::DEFAULT_SOCKET;
-use trieste_control::api::{MAX_WEIGHT, check_cluster_id};
+use trieste_control::api::{ClusterNetworks, MAX_WEIGHT, check_cluster_id};
 use trieste_control::claims::Allowed;
 use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
@@ -62,15 +62,13 @@ impl Options {
     /// The first [`ConfigError`].
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let cluster_id = self.checked_cluster_id()?;
-        let [cluster_cidrs, service_cidrs, global_cidrs] = self.checked_cidrs()?;
+        let networks = self.checked_cidrs()?;
         let state_dir = self.state_dir.clone().unwrap_or_else(|| PathBuf::from(STATE_DIR));
         let store = self.resolved_store(&state_dir)?;
         let (cable_driver, former_cable_driver, is_ipsec) = self.drivers();
         Ok(Config {
             cluster_id,
-            cluster_cidrs,
-            service_cidrs,
-            global_cidrs,
+            networks,
             cable_driver,
             former_cable_driver,
             broker: self.resolved_broker()?,
@@ -122,13 +120,18 @@ impl Options {
     }
 
     /// Returns the networks of pods, of services, and Globalnet's.
-    fn checked_cidrs(&self) -> Result<[Vec<IpNet>; 3], ConfigError> {
+    fn checked_cidrs(&self) -> Result<ClusterNetworks, ConfigError> {
         let cluster_cidrs = self.cluster_cidrs.clone().unwrap_or_default().0;
         let service_cidrs = self.service_cidrs.clone().unwrap_or_default().0;
         check_cidrs(&cluster_cidrs, &service_cidrs)?;
         let global_cidrs = self.global_cidrs.clone().unwrap_or_default().0;
         globalnet::check_cidrs(&global_cidrs, [&cluster_cidrs, &service_cidrs])?;
-        Ok([cluster_cidrs, service_cidrs, global_cidrs])
+        Ok(ClusterNetworks {
+            pods: cluster_cidrs,
+            services: service_cidrs,
+            extra: Vec::new(),
+            global: global_cidrs,
+        })
     }
 
     /// Returns where the local store is: in a pod the API server, else a directory.

@@ -16,7 +16,7 @@ fn resolve(text: &str) -> Result<Config, String> {
 fn a_minimal_file_is_enough() {
     let config = resolve(MINIMAL).unwrap();
     assert_eq!((config.udp_port, config.workers, config.metrics_port), (4500, 1, Some(32_780)));
-    assert_eq!(config.cluster_cidrs.len(), 2);
+    assert_eq!(config.networks.pods.len(), 2);
     assert_eq!(config.store, Location::Dir("/var/lib/trieste/store".into()));
     assert_eq!(config.psk, None);
 }
@@ -58,7 +58,7 @@ fn flags_win_over_the_file() {
     let config = flags.or(Options::parse_file(MINIMAL).unwrap()).resolve().unwrap();
     assert_eq!(config.cluster_id, "flag");
     assert_eq!(config.cpus, Some(Cpus::Off));
-    assert_eq!(config.service_cidrs.len(), 2);
+    assert_eq!(config.networks.services.len(), 2);
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn times_of_zero_are_defaults_and_nonsense_is_refused() {
 #[test]
 fn globalnet_publishes_its_cidrs_alone() {
     let config = resolve(&format!("{MINIMAL}service-cidrs: [100.1.0.0/16]\n")).unwrap();
-    assert_eq!(config.published_subnets()[0], "100.1.0.0/16".parse().unwrap());
+    assert_eq!(config.networks.published()[0], "100.1.0.0/16".parse().unwrap());
     let config = resolve(&format!("{MINIMAL}global-cidrs: [242.1.0.0/16]\n")).unwrap();
-    assert_eq!(config.published_subnets(), ["242.1.0.0/16".parse().unwrap()]);
+    assert_eq!(config.networks.published(), ["242.1.0.0/16".parse().unwrap()]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::{Control, Driver};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::host;
-use crate::node::{self, Found, Node};
+use crate::node::{self, Found};
 use crate::settings::NodeSettings;
 
 impl Control<'_> {
@@ -26,7 +26,7 @@ impl Control<'_> {
     /// pings from another address would be lost, and good connections reported as failed.
     pub(super) fn lacks_address(&self) -> bool {
         self.config.health_check.is_some()
-            && self.config.global_cidrs.is_empty()
+            && !self.config.has_globalnet()
             && self.state.found.health_check_ip(self.config).is_none()
     }
 
@@ -139,11 +139,11 @@ impl Control<'_> {
         };
         let Some(object) = object else { return };
         self.take_drain(&object, engine);
-        if self.config.global_cidrs.is_empty() {
+        if !self.config.has_globalnet() {
             return;
         }
         let before = self.state.found.global_ip;
-        match global_health_check_ip(&Node::cluster(self.config), &object) {
+        match global_health_check_ip(&self.state.found.networks.cluster(&self.config.cluster_id), &object) {
             Ok(address) => {
                 self.conditions.clear("GlobalIp", "");
                 self.state.found.global_ip = address;
@@ -167,10 +167,10 @@ impl Control<'_> {
     /// Reads the node's addresses, which network plugins may assign long after the gateway has started.
     pub(super) async fn refresh_addresses(&mut self, engine: &mut Engine) {
         engine.set_node_addresses(node::addresses(self.config), Instant::now()).await;
-        engine.set_icmp_sources(node::icmp_sources(self.config));
-        self.state.found.inside = node::inside(self.config);
+        engine.set_icmp_sources(node::icmp_sources(self.config, &self.state.found.networks));
+        self.state.found.inside = node::inside(&self.state.found.networks);
         let missing = self.lacks_address().then(|| {
-            let cidrs: Vec<String> = self.config.cluster_cidrs.iter().map(ToString::to_string).collect();
+            let cidrs: Vec<String> = self.state.found.networks.pods.iter().map(ToString::to_string).collect();
             format!(
                 "this node has no address inside the cluster's CIDRs ({}): connections are not pinged, neither by it \
                  nor by remote gateways; is the network plugin up, are the CIDRs right? Or set health-check-ip",

@@ -43,6 +43,8 @@ pub(super) enum Input {
     Converge,
     /// An event of the Node object.
     Node(StoreEvent),
+    /// An event of the object that says the cluster's networks.
+    Networks(StoreEvent),
     /// An event of the own Gateway object.
     Gateway(StoreEvent),
     /// The other gateways are others.
@@ -74,6 +76,7 @@ pub(super) struct Inputs {
     endpoints: BoxStream<'static, StoreEvent>,
     node: BoxStream<'static, StoreEvent>,
     gateway: BoxStream<'static, StoreEvent>,
+    networks: BoxStream<'static, StoreEvent>,
     leadership: watch::Receiver<Option<Leadership>>,
     /// The term that was seen last.
     term: Option<Term>,
@@ -97,6 +100,7 @@ impl Inputs {
             endpoints: control.store.list_watch(Kind::Endpoint, &control.config.namespace).boxed(),
             node: control.follow_node(),
             gateway: control.follow_gateway(),
+            networks: control.follow_networks(),
             leadership: control.candidate.leadership(),
             term: None,
             selections: control.discovery.selections(),
@@ -118,6 +122,7 @@ impl Inputs {
             () = reached(self.converging.due()) => Input::Converge,
             Some(event) = self.node.next() => Input::Node(event),
             Some(event) = self.gateway.next() => Input::Gateway(event),
+            Some(event) = self.networks.next() => Input::Networks(event),
             changed = self.members.changed() => {
                 changed.context("following the other gateways has ended")?;
                 Input::Members

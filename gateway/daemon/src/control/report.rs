@@ -117,6 +117,7 @@ impl Control<'_> {
             was_active: engine.is_active(),
             endpoints: self.state.mirror.remembered(),
             node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
+            networks: Some(self.state.found.networks.clone()),
             was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),

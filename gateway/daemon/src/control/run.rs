@@ -62,6 +62,7 @@ impl Control<'_> {
                 while let Some(event) = inputs.another_endpoint() {
                     has_changed |= self.take(&event);
                 }
+                has_changed |= self.renew_networks(engine);
                 if has_changed {
                     inputs.converging.ask(Instant::now());
                 }
@@ -74,6 +75,11 @@ impl Control<'_> {
             }
             Input::Node(event) => self.take_node(event),
             Input::Gateway(event) => self.take_gateway(event, engine),
+            Input::Networks(event) => {
+                if self.take_networks(event, engine) {
+                    inputs.converging.ask(Instant::now());
+                }
+            }
             Input::Members => {
                 self.publish_endpoint();
                 self.take_others(engine);

@@ -76,7 +76,7 @@ impl Control<'_> {
 
     /// Returns `true` if the state's global CIDR is the configured one.
     fn is_of_ours(&self, state: &GlobalnetState) -> bool {
-        let ours = self.config.global_cidrs.first().map(ToString::to_string);
+        let ours = self.config.networks.global.first().map(ToString::to_string);
         state.global_cidr.map(|cidr| cidr.to_string()) == ours
     }
 

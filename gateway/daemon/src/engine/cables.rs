@@ -22,6 +22,8 @@ pub(super) struct Cable {
     pub(super) established: Option<i64>,
     /// The last pass that wanted it.
     pub(super) pass: u64,
+    /// Whether it was negotiated for networks that are not ours any more.
+    pub(super) is_outdated: bool,
 }
 
 /// The cables and gateways that the status is about, in its order: found out once for all looks at their states.
@@ -73,6 +75,11 @@ impl Cables {
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Cable> {
         let row = self.row(name)?;
         self.rows.get_mut(usize::from(row.0))?.as_mut()
+    }
+
+    /// Returns all cables, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Cable> {
+        self.rows.iter_mut().flatten()
     }
 
     /// Returns the cable that has a lane.

@@ -190,7 +190,10 @@ impl Engine {
             let Some(cable) = self.cables.get_mut(name) else { continue };
             let is_same = Arc::ptr_eq(peer, &cable.peer) || !is_another(peer, &cable.peer);
             let chosen = self.choices.get(name);
-            if is_same && chosen.is_none_or(|choice| !self.local.node_addresses.contains(&choice.ip)) {
+            if is_same
+                && !cable.is_outdated
+                && chosen.is_none_or(|choice| !self.local.node_addresses.contains(&choice.ip))
+            {
                 cable.pass = pass;
                 kept += 1;
             }
@@ -263,7 +266,8 @@ impl Engine {
         self.send(lane.lane, LaneCommand::Add { lane: lane.lane, cable: lane.cable, tunnel, watch });
         let machine = StatusMachine::new(now);
         let (last, established, pass) = (None, None, self.pass);
-        let cable = Cable { peer: Arc::clone(peer), choice, lane, watch, machine, last, established, pass };
+        let (peer, is_outdated) = (Arc::clone(peer), false);
+        let cable = Cable { peer, choice, lane, watch, machine, last, established, pass, is_outdated };
         self.cables.insert(cable);
         self.note_cables_changed();
         Ok(())

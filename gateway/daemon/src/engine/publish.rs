@@ -3,13 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::{Engine, Published};
-use crate::tables::{self, Peer, Row, Rows};
+use crate::tables::{self, Networks, Peer, Reader, Row, Rows};
 
 impl Engine {
     /// Publishes tables if they have changed: new ones make every flow decide again.
     pub(super) fn publish(&mut self) {
         let next = Published {
+            subnets: self.local.site.subnets.clone(),
             rows: self.rows(),
             icmp_sources: self.local.icmp_sources.clone(),
             rules: self.local.translation.as_ref().map(|translation| translation.rules.epoch()),
@@ -41,6 +44,24 @@ impl Engine {
             leaving: cut.map(|cut| (cut.far.clone(), cut.lane.lane)).collect(),
             leader: self.leader.clone(),
         }
+    }
+
+    /// Sets the networks that our Endpoint publishes. Tables follow at once: what is no more among them is neither let out
+    /// nor in, before anybody else learns of it. Cables follow with [`Engine::converge`], where their kind negotiates by
+    /// networks.
+    pub fn set_subnets(&mut self, subnets: Vec<IpNet>) {
+        if self.local.site.subnets == subnets {
+            return;
+        }
+        self.local.site.subnets = subnets;
+        for cable in self.cables.iter_mut() {
+            let driver = self.kind.of(&cable.peer.driver);
+            cable.is_outdated |= driver.unwrap_or(&*self.kind).negotiates_networks();
+        }
+        // Who overlaps us is judged anew.
+        self.reader = Reader::default();
+        self.networks = Networks::default();
+        self.publish();
     }
 
     /// Sets our own addresses inside the published subnets, which a network plugin may assign long after the gateway has

@@ -381,6 +381,28 @@ async fn another_key_replaces_the_cable() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_networks_of_ours_are_in_the_tables_at_once_and_who_overlaps_them_is_refused() {
+    let mut rig = Rig::new(1);
+    let endpoints = [endpoint("b", 2, 2, 1), endpoint("c", 3, 3, 1)];
+    rig.reconcile(&endpoints, &chosen(&endpoints)).await;
+    let lanes = rig.lanes();
+    let is_ours = |rig: &Rig, address: &str| rig.tables.load().is_local(address.parse().unwrap());
+    assert!(is_ours(&rig, "10.1.0.1") && !is_ours(&rig, "10.77.0.1"));
+    rig.engine.set_subnets(["10.77.0.0/24"].map(|net| net.parse().unwrap()).into());
+    assert!(!is_ours(&rig, "10.1.0.1") && is_ours(&rig, "10.77.0.1"), "before anything else");
+    rig.reconcile(&endpoints, &Choices::new()).await;
+    assert_eq!(rig.lanes(), lanes, "WireGuard's cables do not depend on networks");
+
+    rig.engine.set_subnets(["10.3.128.0/17"].map(|net| net.parse().unwrap()).into());
+    rig.reconcile(&endpoints, &Choices::new()).await;
+    let refused: Vec<&str> = rig.engine.refused().iter().map(|refused| refused.cluster.as_str()).collect();
+    assert_eq!(refused, ["c"]);
+    rig.engine.set_subnets(["10.1.0.0/16"].map(|net| net.parse().unwrap()).into());
+    rig.reconcile(&endpoints, &Choices::new()).await;
+    assert!(rig.engine.refused().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoints_of_our_own_cluster_are_ignored() {
     let mut rig = Rig::new(1);
     let endpoints = [endpoint("a", 1, 9, 1)];

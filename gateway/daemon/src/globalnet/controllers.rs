@@ -46,7 +46,7 @@ impl Controllers {
         store: &AnyStore,
         leader: &Candidate,
     ) -> Option<Self> {
-        if config.global_cidrs.is_empty() {
+        if !config.has_globalnet() {
             return None;
         }
         let election = ElectionConfig::globalnet_of_gateway(&config.namespace, hostname);

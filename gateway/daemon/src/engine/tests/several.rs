@@ -155,7 +155,7 @@ async fn siblings_have_cables_for_everything_at_their_own_addresses() {
     let names: Vec<&str> = tables.siblings().iter().map(|sibling| sibling.name.as_str()).collect();
     assert_eq!(names, ["cable-a-12", "cable-a-13"]);
     assert_eq!(tables.leader(), Some(tables.siblings()[1].path));
-    let everything: Vec<ipnet::IpNet> = ["0.0.0.0/0", "::/0"].map(|net| net.parse().unwrap()).into();
+    let everything: Vec<IpNet> = ["0.0.0.0/0", "::/0"].map(|net| net.parse().unwrap()).into();
     let (near, far) = rig.kind.last.lock().unwrap().clone().unwrap();
     assert_eq!((&near.subnets, &far.subnets), (&everything, &everything));
     let connections = rig.engine.sibling_connections(rig.now, 0);

@@ -2,6 +2,7 @@
 //! list, with one gateway each.
 
 mod flows;
+mod networks;
 mod redundancy;
 mod without_proxy;
 
@@ -29,6 +30,8 @@ fn pods_reach_the_other_cluster_from_and_to_every_node_and_through_every_handove
     two.say("flows checked");
     outside::of_sides(&two, &sides, &table);
     connected(&sides).unwrap();
+    networks::run(&two, &sides, &table);
+    two.say("networks changed");
     redundancy::run(&sides, &table);
     two.say("gateways gone and come");
     without_proxy::run(&two.lab, &sides, &table);

@@ -84,10 +84,15 @@ macro_rules! drops {
     };
 }
 
-/// Has the gateway's pods restarted with other settings.
-macro_rules! settings {
-    ($settings:literal) => {
-        concat!("-n submariner-operator set env daemonset/submariner-gateway ", $settings)
+/// Changes the pod networks of a cluster.
+macro_rules! pod_networks {
+    ($networks:literal) => {
+        concat!(
+            "-n submariner-operator patch configmap trieste-networks -p ",
+            r#"{"data":{"pods":""#,
+            $networks,
+            r#""}}"#
+        )
     };
 }
 
@@ -381,7 +386,14 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
         "cluster-set",
         "give one of the two clusters other networks",
     )
-    .by(&[(West, settings!("SUBMARINER_CLUSTERCIDR=10.10.0.0/16,10.20.0.0/16"))], &[])
+    .by(
+        &[
+            (West, pod_networks!("10.10.0.0/16,10.20.0.0/16")),
+            // Only a gateway that remembers no other clusters takes over one's networks.
+            (West, "-n submariner-operator set env daemonset/submariner-gateway TRIESTE_STATE_DIR=/run/trieste/new"),
+        ],
+        &[],
+    )
     .slow(),
     Fault::new(
         "the pod's network not published",
@@ -390,8 +402,11 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
         "join again with all pod networks",
     )
     .by(
-        &[(West, settings!("SUBMARINER_CLUSTERCIDR=10.20.77.0/24"))],
-        &[(West, settings!("SUBMARINER_CLUSTERCIDR=$WEST_PODS"))],
+        &[(West, pod_networks!("10.20.77.0/24"))],
+        &[
+            (West, pod_networks!("$WEST_PODS")),
+            (West, "-n submariner-operator set env daemonset/submariner-gateway TRIESTE_STATE_DIR-"),
+        ],
     )
     .slow(),
     Fault::new(

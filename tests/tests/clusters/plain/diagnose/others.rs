@@ -88,15 +88,19 @@ fn path(bed: &Bed<'_>) -> anyhow::Result<()> {
 }
 
 fn status(bed: &Bed<'_>) -> anyhow::Result<()> {
-    let text =
-        said(&bed.two.set.trieste(bed.two.east()).args(["status", "--context", "east", "-o", "json"]))?;
-    let status: serde_json::Value = serde_json::from_str(&text)?;
-    let cables = status["connections"].as_array().context("no connections")?;
-    let states: Vec<_> = cables
-        .iter()
-        .map(|cable| (cable["endpoint"]["cluster_id"].as_str(), cable["status"].as_str()))
-        .collect();
-    ensure!(states == [(Some("west"), Some("connected"))], "{states:?}");
+    // A gateway that has just begun, as one test leaves it to the next, has not pinged anybody yet.
+    eventually("a connection", SOON, || {
+        let text =
+            said(&bed.two.set.trieste(bed.two.east()).args(["status", "--context", "east", "-o", "json"]))?;
+        let status: serde_json::Value = serde_json::from_str(&text)?;
+        let cables = status["connections"].as_array().context("no connections")?;
+        let states: Vec<_> = cables
+            .iter()
+            .map(|cable| (cable["endpoint"]["cluster_id"].as_str(), cable["status"].as_str()))
+            .collect();
+        ensure!(states == [(Some("west"), Some("connected"))], "{states:?}");
+        Ok(())
+    })?;
     let text = said(&bed.two.set.trieste(bed.two.east()).args(["status", "--context", "west"]))?;
     has(&text, &["east", "connected"])
 }

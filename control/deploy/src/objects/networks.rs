@@ -1,0 +1,29 @@
+//! The cluster's networks, apart from the pods that go by them: gateways follow them while they run, and pods that start take
+//! their variables from them, so that other networks replace no pod.
+
+use serde_json::{Value, json};
+use trieste_control::api::ClusterNetworks;
+
+use super::options::joined;
+use super::{Manifest, MemberOptions};
+
+/// Returns the object.
+pub(super) fn config_map(options: &MemberOptions) -> Manifest {
+    let [pods, services, extra] = ClusterNetworks::KEYS;
+    let data = json!({
+        pods: joined(&options.cluster_cidrs),
+        services: joined(&options.service_cidrs),
+        extra: joined(&options.extra_cidrs),
+    });
+    Manifest::make("v1", "ConfigMap", &options.namespace, ClusterNetworks::OBJECT).with("data", data)
+}
+
+/// Returns the variables with the networks of pods and of services.
+pub(super) fn variables() -> [Value; 2] {
+    let [pods, services, _] = ClusterNetworks::KEYS;
+    let of = |name: &str, key: &str| {
+        let from = json!({"name": ClusterNetworks::OBJECT, "key": key});
+        json!({"name": name, "valueFrom": {"configMapKeyRef": from}})
+    };
+    [of("SUBMARINER_CLUSTERCIDR", pods), of("SUBMARINER_SERVICECIDR", services)]
+}
