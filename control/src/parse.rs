@@ -44,10 +44,14 @@ impl FromStr for Addresses {
     }
 }
 
-/// Reads what stands between commas; `kind` says what each is, for the error.
+/// Returns the words of a list that is separated by commas, spaces or lines.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|char: char| char == ',' || char.is_whitespace()).filter(|word| !word.is_empty())
+}
+
+/// Reads the words of a list; `kind` says what each is, for the error.
 fn listed<T: FromStr>(text: &str, kind: &str) -> Result<Vec<T>, String> {
-    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    words.map(|word| word.parse().map_err(|_| format!("`{word}` is not {kind}"))).collect()
+    words(text).map(|word| word.parse().map_err(|_| format!("`{word}` is not {kind}"))).collect()
 }
 
 impl<'de> Deserialize<'de> for Cidrs {

@@ -35,7 +35,7 @@ pub(crate) fn desired(node: &Node, known: &Clusterset) -> (DesiredClusterset, Ve
     let (mut usable, mut conditions) = (Vec::new(), Vec::new());
     for range in &node.clusterset_range {
         let overlaps = |network: &&IpNet| network.contains(range) || range.contains(*network);
-        match node.pod_networks.iter().chain(&node.service_networks).find(overlaps) {
+        match node.local_networks().find(overlaps) {
             Some(network) => {
                 conditions.push(Condition::ClustersetRange { range: *range, network: *network });
             }

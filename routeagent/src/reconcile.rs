@@ -180,6 +180,8 @@ impl<H: Host> Reconciler<H> {
 
     /// Makes one pass; `is_unchanged` says that the network is as the last one left it.
     async fn pass_once(&mut self, view: &ClusterView, is_unchanged: bool) -> Result<Pass, PortError> {
+        // They stay while the object that says them is away.
+        self.node.follow(view.own_networks.as_ref());
         let mut grace = self.grace.clone();
         self.live.mark_unchanged();
         let last = Last { left: self.left.take(), is_unchanged, memory: self.memory.take() };

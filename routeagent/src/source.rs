@@ -213,7 +213,9 @@ async fn serve(
             }
             let Watched { catalogue, unavailable: away } = updates.borrow_and_update().clone();
             let services = catalogue.map(|catalogue| Arc::new(catalogue.on_node(node)));
-            publish(served, LocalServices { services, error: away });
+            // One kind after the other is refused, by turns: what was said first stays until all is known.
+            let before = served.borrow().error.clone().filter(|_| services.is_none());
+            publish(served, LocalServices { services, error: before.or(away) });
         }
         publish(served, LocalServices::default());
     }

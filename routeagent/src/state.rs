@@ -477,8 +477,7 @@ impl ClusterState {
 
     /// Returns the own cluster's networks: of pods, of services, and others.
     pub fn local_networks(&self) -> impl Iterator<Item = &IpNet> {
-        let Node { pod_networks, service_networks, extra_networks, .. } = &self.node;
-        pod_networks.iter().chain(service_networks).chain(extra_networks)
+        self.node.local_networks()
     }
 
     /// Returns `true` if an address belongs to this node.

@@ -1,10 +1,13 @@
 //! The networks of the own cluster, as a ConfigMap says them: what its gateways announce, and may change while they run.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::limits::MAX_CIDRS;
 use super::{ApiError, Cluster, ClusterSpec, Object, Resource as _, annotation, parse_cidrs};
+use crate::parse::words;
 
 /// The networks of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ impl ClusterNetworks {
     pub const OBJECT: &str = "trieste-networks";
     /// The keys of its lists, which are separated by commas, spaces or lines. Globalnet's networks are not among them.
     pub const KEYS: [&str; 3] = ["pods", "services", "extra"];
+    /// The keys of what pods begin with before they have read the others: those of pods and of services as they were when
+    /// somebody joined last, so that a mistake in the others keeps no pod from starting.
+    pub const START_KEYS: [&str; 2] = ["pods-at-start", "services-at-start"];
 
     /// Reads a ConfigMap. Globalnet's networks are `global`.
     ///
@@ -35,9 +41,10 @@ impl ClusterNetworks {
         let data = object.body.get("data");
         let list = |key: &str| {
             let text = data.and_then(|data| data.get(key)?.as_str()).unwrap_or_default();
-            let separated = text.split(|char: char| char == ',' || char.is_whitespace());
-            let words: Vec<String> = separated.filter(|word| !word.is_empty()).map(str::to_owned).collect();
-            parse_cidrs(&format!("data.{key}"), &words)
+            let words: Vec<String> = words(text).map(str::to_owned).collect();
+            // The order in which somebody writes them is no change.
+            let cidrs: BTreeSet<IpNet> = parse_cidrs(&format!("data.{key}"), &words)?.into_iter().collect();
+            Ok::<Vec<IpNet>, ApiError>(cidrs.into_iter().collect())
         };
         let [pods, services, extra] = Self::KEYS;
         let networks = Self {
@@ -63,7 +70,10 @@ impl ClusterNetworks {
     }
 
     /// Checks that they can be announced together.
-    fn check(&self) -> Result<(), ApiError> {
+    ///
+    /// # Errors
+    /// [`ApiError::Field`] for the first that overlaps another one, and where there is none of pods and services, or too many.
+    pub fn check(&self) -> Result<(), ApiError> {
         if self.pods.is_empty() && self.services.is_empty() {
             return Err(ApiError::field("data", "has neither `pods` nor `services`".to_owned()));
         }

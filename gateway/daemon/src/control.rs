@@ -12,6 +12,7 @@
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
 
 mod addresses;
+mod announcement;
 mod converge;
 mod drain;
 mod endpoints;
@@ -40,7 +41,7 @@ use trieste_control::election::{Candidate, Term};
 use trieste_control::health::Probes;
 use trieste_control::publicip::PublicIpWatcher;
 use trieste_control::recorder::Recorder;
-use trieste_control::store::{AnyStore, StoreEvent};
+use trieste_control::store::AnyStore;
 
 use crate::config::Config;
 use crate::memory::{MemberObjects, MemoryWriter, Remembered};
@@ -52,6 +53,7 @@ use crate::shared::Shared;
 use crate::status::Fixed;
 use crate::tables::Peer;
 use crate::unreachable::Unreachable;
+use announcement::Announcement;
 use drain::Drain;
 use endpoints::Endpoints;
 use globalnet::RuleState;
@@ -127,8 +129,8 @@ pub(crate) struct State {
     sought: (Option<String>, bool),
     /// Why this gateway has to start again.
     restart: Option<String>,
-    /// The newest event of the object with the networks, while it is not known yet whose other networks are.
-    networks_event: Option<StoreEvent>,
+    /// The object with the networks.
+    announcement: Announcement,
     globalnet: RuleState,
     drain: Drain,
 }

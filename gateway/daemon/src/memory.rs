@@ -45,7 +45,7 @@ pub struct Remembered {
     /// The Node object's settings.
     pub node: Option<NodeSettings>,
     /// The cluster's networks.
-    pub networks: Option<ClusterNetworks>,
+    pub networks: Option<RememberedNetworks>,
     /// Whether the node has been labelled as a gateway.
     pub was_gateway: bool,
     /// The last public address.
@@ -65,6 +65,16 @@ impl Remembered {
         let (address, resolver) = (self.public_ip?, self.public_ip_resolver.clone()?);
         Some(publicip::Remembered { address, resolver })
     }
+}
+
+/// The remembered networks of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct RememberedNetworks {
+    /// Those of the settings, if they come from there and not from an object.
+    pub settings: Option<ClusterNetworks>,
+    /// Those in force.
+    pub in_force: ClusterNetworks,
 }
 
 /// The remembered state of the other gateways.
@@ -236,8 +246,8 @@ pub struct MemoryWriter {
 }
 
 impl MemoryWriter {
-    /// Sets the state to remember. It is written within five seconds; at once if `was_active` or the shares of ports
-    /// change.
+    /// Sets the state to remember. It is written within five seconds; at once if `was_active`, the shares of
+    /// ports or the networks change.
     pub fn set(&self, remembered: Remembered) {
         self.wanted.send_if_modified(|known| {
             let changed = *known != remembered;
@@ -276,12 +286,14 @@ async fn write(
             conditions.put("StateNotKept", Severity::Warning, "", problem);
         }
         let (was_active, slots) = (newest.was_active, newest.members.slots);
+        let networks = newest.networks.clone();
         // A failed write is retried at the next change only.
         written = Some(newest);
         // Gathers changes into one write, unless one is urgent.
         let mut ahead = wanted.clone();
-        let urgent =
-            ahead.wait_for(|newest| newest.was_active != was_active || newest.members.slots != slots);
+        let urgent = ahead.wait_for(|newest| {
+            newest.was_active != was_active || newest.members.slots != slots || newest.networks != networks
+        });
         let _ = tokio::time::timeout(WRITE_INTERVAL, urgent).await;
     }
 }

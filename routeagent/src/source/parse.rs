@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use trieste_control::api::{
-    self, ClusterNetworks, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config, parse_cidrs,
+    self, ClusterNetworks, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config,
+    ensure_valid_name, parse_cidrs,
 };
 use trieste_control::members::{MOST_PATHS, Member};
 
@@ -121,7 +122,7 @@ fn add_cluster(own: &str, object: &Object, view: &mut ClusterView) {
     let networks = match cluster.spec.parse() {
         Ok(facts) => {
             let published = facts.published_subnets();
-            if facts.cluster_id == own {
+            if facts.cluster_id == own && object.metadata.name == ensure_valid_name(own) {
                 view.own_networks = ClusterNetworks::announced(object);
             }
             published

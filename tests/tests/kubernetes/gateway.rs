@@ -331,10 +331,12 @@ fn metrics_have_upstreams_names(fleet: &Fleet) {
 }
 
 /// Upstream's role lacks the right to write Events, that to the namespace in which gateways tell one another of
-/// themselves, and that to read RouteAgent objects: each is said once, one gateway is active, and nothing else is wrong.
+/// themselves, and those to read RouteAgent objects and the ConfigMap with networks: each is said once, one gateway is active,
+/// and nothing else is wrong.
 fn only_rights_are_missing(fleet: &Fleet) {
-    const MISSING: [&str; 3] = ["EventsNotWritten", "OneActiveGateway", "RouteAgentsNotKnown"];
-    eventually("three conditions", TIMEOUT, || {
+    const MISSING: [&str; 4] =
+        ["EventsNotWritten", "NetworksNotInForce", "OneActiveGateway", "RouteAgentsNotKnown"];
+    eventually("a condition for each right", TIMEOUT, || {
         for (cluster, index) in [("east", 0), ("west", 0)] {
             let found = fleet.gateway(cluster, index).status()?.conditions;
             let names: Vec<_> = found.iter().map(|condition| condition.name.as_str()).collect();

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::ClusterNetworks;
+use trieste_control::api::{ClusterNetworks, Object};
 
 use crate::discover::Given;
 use crate::error::DeployError;
@@ -21,23 +21,46 @@ use crate::server::Server;
 pub struct Earlier {
     submariner: Value,
     gateway: Value,
-    /// The object with the cluster's networks; null after a join by an older release.
-    networks: Value,
+    /// The cluster's networks as their object says them; `None` where the gateways do not go by it, as after a join by an
+    /// older release.
+    networks: Option<ClusterNetworks>,
 }
 
 /// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
 ///
 /// # Errors
-/// [`DeployError`] if the server does not answer.
+/// [`DeployError`] if the server does not answer, or the object with the cluster's networks makes no sense.
 pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>, DeployError> {
     let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     let found = local.find(&place).await?;
     let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let Some(submariner) = found.filter(is_ours) else { return Ok(None) };
     let gateway = local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
-    let networks = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
-    let networks = local.find(&networks).await?.unwrap_or_default();
-    Ok(Some(Earlier { submariner, gateway: gateway.unwrap_or_default(), networks }))
+    let gateway = gateway.unwrap_or_default();
+    let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
+    let object = if goes_by_networks(&gateway) { local.find(&place).await? } else { None };
+    let networks = object.map(|object| read_networks(object, namespace)).transpose()?;
+    Ok(Some(Earlier { submariner, gateway, networks }))
+}
+
+/// Returns `true` if a gateway's pods begin with the networks of their object.
+fn goes_by_networks(gateway: &Value) -> bool {
+    let variables = gateway["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
+    let refers =
+        |variable: &Value| variable["valueFrom"]["configMapKeyRef"]["name"] == ClusterNetworks::OBJECT;
+    variables.into_iter().flatten().any(refers)
+}
+
+fn read_networks(object: Value, namespace: &str) -> Result<ClusterNetworks, DeployError> {
+    let read = Object::from_value(object).map_err(|error| error.to_string());
+    let read = read.and_then(|object| ClusterNetworks::read(&object, &[]).map_err(|error| error.to_string()));
+    read.map_err(|error| {
+        let name = ClusterNetworks::OBJECT;
+        DeployError::refused(
+            format!("the networks in ConfigMap {name} cannot be used: {error}"),
+            format!("correct them: kubectl -n {namespace} edit configmap {name}"),
+        )
+    })
 }
 
 impl Earlier {
@@ -53,16 +76,12 @@ impl Earlier {
 
     /// Returns the CIDRs, discovered then or said, or written to their object since.
     pub fn networks(&self) -> Given {
-        let [pods, services, _] = ClusterNetworks::KEYS;
-        let list = |key: &str, field: &str| {
-            let now = self.networks["data"][key].as_str();
-            cidrs(now.or_else(|| self.spec(field).as_str()).unwrap_or_default())
+        let list = |field: &str| cidrs(self.spec(field).as_str().unwrap_or_default());
+        let (pods, services) = match &self.networks {
+            Some(networks) => (networks.pods.clone(), networks.services.clone()),
+            None => (list("clusterCIDR"), list("serviceCIDR")),
         };
-        Given {
-            pods: list(pods, "clusterCIDR"),
-            services: list(services, "serviceCIDR"),
-            is_settled: [true; 2],
-        }
+        Given { pods, services, is_settled: [true; 2] }
     }
 
     /// Takes all choices over. An image of another version is not among them: it comes with the command, from the same
@@ -76,8 +95,7 @@ impl Earlier {
         flag("debug", &mut member.debug);
         flag("loadBalancerEnabled", &mut member.load_balancer);
         flag("natEnabled", &mut member.nat_enabled);
-        let [.., extra] = ClusterNetworks::KEYS;
-        member.extra_cidrs = cidrs(self.networks["data"][extra].as_str().unwrap_or_default());
+        member.extra_cidrs = self.networks.iter().flat_map(|networks| networks.extra.clone()).collect();
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);
@@ -180,7 +198,9 @@ mod tests {
     use crate::server::fake::Fake;
 
     fn options() -> MemberOptions {
-        MemberOptions::new("east", BrokerAccess::new("b:1", None, Secret::default()), Secret::new("k"))
+        let broker = BrokerAccess::new("b:1", None, Secret::default());
+        let cluster_cidrs = vec!["10.1.0.0/16".parse().unwrap()];
+        MemberOptions { cluster_cidrs, ..MemberOptions::new("east", broker, Secret::new("k")) }
     }
 
     #[tokio::test]
@@ -205,7 +225,8 @@ mod tests {
         chosen.pull_secrets = vec!["pull".to_owned()];
         chosen.proxy = Proxy { https: "http://p:1".to_owned(), ..Proxy::default() };
         chosen.image = Image::new("reg.example/x/own:7").pulled(PullPolicy::Always);
-        chosen.cluster_cidrs = vec!["10.1.0.0/16".parse().unwrap()];
+        chosen.cluster_cidrs = vec!["10.4.0.0/16".parse().unwrap()];
+        chosen.extra_cidrs = vec!["10.77.0.0/24".parse().unwrap(), "fd77::/64".parse().unwrap()];
         let fake = Fake::default();
         for manifest in objects::member(&chosen) {
             fake.put(manifest.into_value());

@@ -10,7 +10,10 @@ use super::{Manifest, MemberOptions};
 /// Returns the object.
 pub(super) fn config_map(options: &MemberOptions) -> Manifest {
     let [pods, services, extra] = ClusterNetworks::KEYS;
+    let [pods_at_start, services_at_start] = ClusterNetworks::START_KEYS;
     let data = json!({
+        pods_at_start: joined(&options.cluster_cidrs),
+        services_at_start: joined(&options.service_cidrs),
         pods: joined(&options.cluster_cidrs),
         services: joined(&options.service_cidrs),
         extra: joined(&options.extra_cidrs),
@@ -20,7 +23,7 @@ pub(super) fn config_map(options: &MemberOptions) -> Manifest {
 
 /// Returns the variables with the networks of pods and of services.
 pub(super) fn variables() -> [Value; 2] {
-    let [pods, services, _] = ClusterNetworks::KEYS;
+    let [pods, services] = ClusterNetworks::START_KEYS;
     let of = |name: &str, key: &str| {
         let from = json!({"name": ClusterNetworks::OBJECT, "key": key});
         json!({"name": name, "valueFrom": {"configMapKeyRef": from}})

@@ -1,7 +1,7 @@
 //! Whether a cluster's addresses are its own.
 
 use ipnet::IpNet;
-use trieste_control::api::{ClusterSpec, overlap};
+use trieste_control::api::{ClusterNetworks, ClusterSpec, overlap};
 use trieste_control::claims::Allowed;
 
 use super::Finding;
@@ -26,13 +26,14 @@ pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> V
             ));
         }
     }
-    for (what, cidrs) in [("pod", &own.pods.cidrs), ("service", &own.services.cidrs)] {
-        if let Some((extra, other)) = overlap(&own.extra, cidrs) {
-            findings.push(Finding::bad(
-                format!("the extra CIDR {extra} and the {what} CIDR {other} of this cluster overlap"),
-                "say others with --extra-cidrs",
-            ));
-        }
+    let extra = ClusterNetworks {
+        pods: [own.pods.cidrs.as_slice(), &own.services.cidrs].concat(),
+        extra: own.extra.clone(),
+        ..ClusterNetworks::default()
+    };
+    if let Some(error) = extra.check().err().filter(|_| !own.extra.is_empty()) {
+        let text = format!("the extra CIDRs of this cluster cannot be announced: {error}");
+        findings.push(Finding::bad(text, "say others with --extra-cidrs"));
     }
     if let Some((pods, services)) = overlap(&own.pods.cidrs, &own.services.cidrs) {
         findings.push(Finding::bad(

@@ -11,7 +11,7 @@ use trieste_control::health::{PingResults, Probes};
 use super::Control;
 use crate::engine::{CableStates, Engine};
 use crate::ike::IkeHandle;
-use crate::memory::{Remembered, RememberedMembers};
+use crate::memory::{Remembered, RememberedMembers, RememberedNetworks};
 use crate::status::{Document, Live, Peers, Source};
 
 /// How long a cable is in error before discovery of its peer's address starts again.
@@ -107,7 +107,7 @@ impl Control<'_> {
     }
 
     /// Saves the state for a restart, if it has changed.
-    fn remember(&mut self, engine: &Engine) {
+    pub(super) fn remember(&mut self, engine: &Engine) {
         let Some(memory) = &self.memory else { return };
         if !self.state.mirror.is_complete() || !std::mem::take(&mut self.state.is_dirty) {
             return;
@@ -117,7 +117,10 @@ impl Control<'_> {
             was_active: engine.is_active(),
             endpoints: self.state.mirror.remembered(),
             node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
-            networks: Some(self.state.found.networks.clone()),
+            networks: Some(RememberedNetworks {
+                settings: self.state.announcement.is_absent().then(|| self.config.networks.clone()),
+                in_force: self.state.found.networks.clone(),
+            }),
             was_gateway: self.state.was_gateway,
             public_ip: public.as_ref().map(|public| public.address),
             public_ip_resolver: public.map(|public| public.resolver),

@@ -62,7 +62,6 @@ impl Control<'_> {
                 while let Some(event) = inputs.another_endpoint() {
                     has_changed |= self.take(&event);
                 }
-                has_changed |= self.renew_networks(engine);
                 if has_changed {
                     inputs.converging.ask(Instant::now());
                 }
@@ -75,11 +74,7 @@ impl Control<'_> {
             }
             Input::Node(event) => self.take_node(event),
             Input::Gateway(event) => self.take_gateway(event, engine),
-            Input::Networks(event) => {
-                if self.take_networks(event, engine) {
-                    inputs.converging.ask(Instant::now());
-                }
-            }
+            Input::Networks(event) => self.check_networks(Some(event), inputs, engine).await,
             Input::Members => {
                 self.publish_endpoint();
                 self.take_others(engine);
@@ -110,8 +105,20 @@ impl Control<'_> {
                 self.refresh_addresses(engine).await;
                 self.translate(engine).await;
                 self.report_files().await;
+                self.check_networks(None, inputs, engine).await;
             }
             Input::Rekey => engine.rekey_all(),
+        }
+    }
+
+    /// Takes an event of the object with the networks, or looks whether it can be in force by now.
+    async fn check_networks(&mut self, event: Option<StoreEvent>, inputs: &mut Inputs, engine: &mut Engine) {
+        let has_changed = match event {
+            Some(event) => self.take_networks(event, engine).await,
+            None => self.renew_networks(engine).await,
+        };
+        if has_changed {
+            inputs.converging.ask(Instant::now());
         }
     }
 

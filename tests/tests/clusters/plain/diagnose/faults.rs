@@ -388,9 +388,13 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
     )
     .by(
         &[
+            // Only a gateway that finds no networks in force takes over another cluster's.
+            (West, "label nodes --all submariner.io/gateway-"),
+            (West, "-n submariner-operator delete pod -l app=submariner-gateway"),
+            (West, "-n submariner-operator delete clusters.submariner.io west"),
             (West, pod_networks!("10.10.0.0/16,10.20.0.0/16")),
-            // Only a gateway that remembers no other clusters takes over one's networks.
             (West, "-n submariner-operator set env daemonset/submariner-gateway TRIESTE_STATE_DIR=/run/trieste/new"),
+            (West, "label node $WEST_GATEWAY_NAME submariner.io/gateway=true"),
         ],
         &[],
     )
