@@ -87,9 +87,14 @@ macro_rules! drops {
 /// Changes the pod networks of a cluster.
 macro_rules! pod_networks {
     ($networks:literal) => {
+        pod_networks!("pods", $networks)
+    };
+    ($key:literal, $networks:literal) => {
         concat!(
             "-n submariner-operator patch configmap trieste-networks -p ",
-            r#"{"data":{"pods":""#,
+            r#"{"data":{""#,
+            $key,
+            r#"":""#,
             $networks,
             r#""}}"#
         )
@@ -388,11 +393,12 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
     )
     .by(
         &[
-            // Only a gateway that finds no networks in force takes over another cluster's.
+            // Only a gateway that finds no networks in force, and begins with another cluster's, goes by those.
             (West, "label nodes --all submariner.io/gateway-"),
             (West, "-n submariner-operator delete pod -l app=submariner-gateway"),
             (West, "-n submariner-operator delete clusters.submariner.io west"),
             (West, pod_networks!("10.10.0.0/16,10.20.0.0/16")),
+            (West, pod_networks!("pods-at-start", "10.10.0.0/16,10.20.0.0/16")),
             (West, "-n submariner-operator set env daemonset/submariner-gateway TRIESTE_STATE_DIR=/run/trieste/new"),
             (West, "label node $WEST_GATEWAY_NAME submariner.io/gateway=true"),
         ],
@@ -408,6 +414,7 @@ pub(super) const BETWEEN_CLUSTERS: &[Fault] = &[
     .by(
         &[(West, pod_networks!("10.20.77.0/24"))],
         &[
+            (West, pod_networks!("pods-at-start", "$WEST_PODS")),
             (West, pod_networks!("$WEST_PODS")),
             (West, "-n submariner-operator set env daemonset/submariner-gateway TRIESTE_STATE_DIR-"),
         ],
