@@ -152,7 +152,8 @@ impl<H: Host> Reconciler<H> {
     /// # Errors
     ///
     /// The host could not be observed.
-    pub async fn dry_run(&self, view: &ClusterView) -> Result<Plan, PortError> {
+    pub async fn dry_run(&mut self, view: &ClusterView) -> Result<Plan, PortError> {
+        self.node.follow(view.own_networks.as_ref());
         Ok(self.prepare(view, &mut self.grace.clone(), Last::nothing()).await?.plan)
     }
 

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::lenient::null_as_default;
-use super::{ApiError, ObjectMeta, check_cluster_id, check_object_name, ensure_valid_name, parse_cidrs};
+use super::{
+    ApiError, ObjectMeta, check_cluster_id, check_object_name, ensure_valid_name, parse_cidrs, published,
+};
 
 /// A cluster's CIDRs, as published by its gateway. The object's name is the cluster ID, made valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -112,13 +114,8 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// Returns the subnets that the cluster's Endpoints publish: the global CIDRs alone if there are any, else service
-    /// then pod CIDRs.
+    /// Returns the subnets that the cluster's Endpoints publish ([`published`]).
     pub fn published_subnets(&self) -> Vec<IpNet> {
-        if self.global_cidr.is_empty() {
-            self.service_cidr.iter().chain(&self.cluster_cidr).copied().collect()
-        } else {
-            self.global_cidr.clone()
-        }
+        published(&self.global_cidr, &self.service_cidr, &self.cluster_cidr)
     }
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::limits::MAX_CIDRS;
-use super::{ApiError, Cluster, ClusterSpec, Object, Resource as _, annotation, parse_cidrs};
+use super::{ApiError, Cluster, ClusterSpec, Object, Resource as _, annotation, parse_cidrs, published};
 use crate::parse::words;
 
 /// The networks of a cluster.
@@ -62,7 +62,7 @@ impl ClusterNetworks {
     pub fn announced(cluster: &Object) -> Option<Self> {
         let facts = Cluster::from_object(cluster).ok()?.spec.parse().ok()?;
         let listed = cluster.metadata.annotations.get(annotation::EXTRA_CIDRS).map_or("", String::as_str);
-        let is_extra = |network: &IpNet| listed.split(',').any(|text| text.parse() == Ok(*network));
+        let is_extra = |network: &IpNet| words(listed).any(|text| text.parse() == Ok(*network));
         let (extra, pods) = facts.cluster_cidr.into_iter().partition(is_extra);
         let networks = Self { pods, services: facts.service_cidr, extra, global: facts.global_cidr };
         let is_empty = networks.pods.is_empty() && networks.services.is_empty() && networks.extra.is_empty();
@@ -99,12 +99,9 @@ impl ClusterNetworks {
         self.pods.iter().chain(&self.extra).copied().collect()
     }
 
-    /// Returns what Endpoints publish: Globalnet's alone, else services', pods' and the extra ones (api §3), in this order.
+    /// Returns what Endpoints publish ([`published`]), the extra networks after those of pods.
     pub fn published(&self) -> Vec<IpNet> {
-        if !self.global.is_empty() {
-            return self.global.clone();
-        }
-        self.services.iter().copied().chain(self.cluster_cidrs()).collect()
+        published(&self.global, &self.services, &self.cluster_cidrs())
     }
 
     /// Returns the specification of the Cluster object.

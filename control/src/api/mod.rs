@@ -71,4 +71,4 @@ pub use service_import::{
 };
 pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};
 use subnets::parse_ip;
-pub use subnets::{overlap, parse_cidrs};
+pub use subnets::{overlap, parse_cidrs, published};

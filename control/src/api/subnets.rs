@@ -28,6 +28,12 @@ pub fn parse_cidrs(field: &str, texts: &[String]) -> Result<Vec<IpNet>, ApiError
     texts.iter().enumerate().map(parse).collect()
 }
 
+/// Returns what a cluster's Endpoints publish: its global networks alone if there are any, else those of services, then those of
+/// pods (api §3).
+pub fn published<T: Clone>(global: &[T], services: &[T], pods: &[T]) -> Vec<T> {
+    if global.is_empty() { [services, pods].concat() } else { global.to_vec() }
+}
+
 /// Reads the address of a host.
 ///
 /// # Errors

@@ -1,13 +1,40 @@
 //! The stores that a configuration names: the cluster's own, and the broker's. Connections to both carry the outer mark:
 //! what members claim must not lead them into a cable.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use trieste_control::store::kube::{Access, ServerSettings};
-use trieste_control::store::{AnyStore, KubeStore, Location};
+use trieste_control::store::{AnyStore, KubeStore, Location, StoreError};
 
 use crate::config::{Broker, BrokerServer, Config};
 use crate::marks::OUTER_MARK;
 use crate::state;
+
+/// How often a start asks a store that does not answer.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long a start waits for an answer that is remembered, and for one that is not.
+const TIMEOUT_REMEMBERED: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks a store until it answers, but not for long: a start does not depend on it. `None` if it did not.
+pub(crate) async fn ask_at_start<T>(
+    what: &str,
+    is_remembered: bool,
+    ask: impl AsyncFn() -> Result<T, StoreError>,
+) -> Option<T> {
+    let asked = async {
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(error) => tracing::debug!(what, %error, "the store does not say yet what a start needs"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    let timeout = if is_remembered { TIMEOUT_REMEMBERED } else { TIMEOUT };
+    tokio::time::timeout(timeout, asked).await.ok()
+}
 
 /// Opens the cluster's own store. An API server need not be there.
 ///

@@ -22,7 +22,7 @@ use crate::plan::plan_routes;
 use crate::plan::settings::{host_conditions, reverse_path};
 use crate::port::{Host, PortError, Query};
 use crate::services::ObservedServices;
-use crate::state::{ClusterState, Node, Services};
+use crate::state::{ClusterState, Services};
 use crate::view::ClusterView;
 
 /// What is desired, and what is said of it.
@@ -75,7 +75,7 @@ impl<H: Host> Reconciler<H> {
         let Wanted { memory, conditions, listener, destinations, is_new } = wanted;
         let (desired, observed) = (memory.desired(), &reading.observed);
         let mut plan = plan_routes(&desired.hostnet, observed, &reading.routes, destinations.as_ref());
-        let (clusterset, conditions_of_ips) = clusterset::desired(&self.node_in(view), &view.clusterset);
+        let (clusterset, conditions_of_ips) = clusterset::desired(&self.node, &view.clusterset);
         plan.changes.extend(clusterset_change(&clusterset, &observed.clusterset).map(Change::Clusterset));
         let is_as_desired = plan.conditions.iter().all(|condition| condition.severity() != Severity::Error);
         plan.conditions.extend(desired.conditions.iter().cloned());
@@ -182,13 +182,6 @@ impl<H: Host> Reconciler<H> {
         }
     }
 
-    /// Returns this node, with the networks that its cluster has now.
-    fn node_in(&self, view: &ClusterView) -> Node {
-        let mut node = self.node.clone();
-        node.follow(view.own_networks.as_ref());
-        node
-    }
-
     /// Returns what is known of services. A gateway that goes on alone sends, and is sent to, as it was with the others: flows
     /// must not end with those.
     fn services(&self, view: &ClusterView, observed: &Observed) -> Services {
@@ -196,8 +189,7 @@ impl<H: Host> Reconciler<H> {
             ObservedServices::Present(table) => Some(table),
             ObservedServices::Unknown | ObservedServices::Absent => None,
         };
-        let node = self.node_in(view);
-        let mut pods = node.pod_networks.iter();
+        let mut pods = self.node.pod_networks.iter();
         let was_asymmetric = before.is_some_and(|table| pods.any(|network| table.leaves_untracked(network)));
         Services {
             is_wanted: view.services.is_wanted || before.is_some(),
@@ -210,7 +202,7 @@ impl<H: Host> Reconciler<H> {
     pub(super) fn surroundings(&self, view: &ClusterView, observed: &Observed) -> ClusterState {
         let own = view.endpoints.iter().filter(|endpoint| endpoint.cluster == self.node.cluster);
         ClusterState {
-            node: self.node_in(view),
+            node: self.node.clone(),
             endpoints: own.cloned().collect(),
             members: view.members.clone(),
             live: self.live.borrow().gateways.clone(),

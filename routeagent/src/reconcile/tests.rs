@@ -168,7 +168,7 @@ async fn a_node_is_closed_if_refusals_and_filter_are_there_whatever_else_fails()
 
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
-    let reconciler = reconciler(Fake::new());
+    let mut reconciler = reconciler(Fake::new());
     let plan = reconciler.dry_run(&view()).await.unwrap();
     assert!(!plan.changes.is_empty());
     assert!(reconciler.host.observed.borrow().routes.is_empty());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use trieste_control::api::{
     self, ClusterNetworks, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config,
-    ensure_valid_name, parse_cidrs,
+    ensure_valid_name, parse_cidrs, published,
 };
 use trieste_control::members::{MOST_PATHS, Member};
 
@@ -130,12 +130,7 @@ fn add_cluster(own: &str, object: &Object, view: &mut ClusterView) {
         Err(error) => {
             report_bad_object(object, &error.to_string(), &mut view.conditions);
             let spec = &cluster.spec;
-            let published = if spec.global_cidr.is_empty() {
-                [spec.service_cidr.clone(), spec.cluster_cidr.clone()].concat()
-            } else {
-                spec.global_cidr.clone()
-            };
-            usable(&published)
+            usable(&published(&spec.global_cidr, &spec.service_cidr, &spec.cluster_cidr))
         }
     };
     view.clusters.push(Cluster { id: cluster.spec.cluster_id, created: created(object), networks });

@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::{ClusterNetworks, Object};
+use trieste_control::parse::words;
 
 use crate::discover::Given;
 use crate::error::DeployError;
@@ -188,7 +189,7 @@ pub fn kept(fresh: &MemberOptions, settled: &MemberOptions) -> Vec<String> {
 
 /// Reads the CIDRs in a list of ours, or of upstream's operator; what is none is left out.
 fn cidrs(text: &str) -> Vec<IpNet> {
-    text.split(',').filter_map(|cidr| cidr.trim().parse().ok()).collect()
+    words(text).filter_map(|cidr| cidr.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! and `routeagent/src/source*`; a right that none of them uses does not belong here.
 
 use serde_json::{Value, json};
+use trieste_control::api::ClusterNetworks;
 use trieste_control::members::paths_namespace;
 
 use super::names::{
@@ -114,7 +115,7 @@ const GATEWAY_HERE: &[Right] = &[
     Right {
         group: "",
         resources: &["configmaps"],
-        names: &["trieste-networks"],
+        names: &[ClusterNetworks::OBJECT],
         verbs: &["get", "list", "watch"],
         reason: "gateways follow the cluster's networks, which may change while they run",
     },

@@ -1,7 +1,7 @@
 //! The environment of a gateway at its start: stores, the state directory, and the node.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trieste_control::admin::Severity;
 use trieste_control::api::{ClusterNetworks, Kind, ObjectKey};
@@ -14,12 +14,6 @@ use crate::memory::{Memory, Remembered};
 use crate::node::Node;
 use crate::settings::NodeSettings;
 use crate::{control, privileges, state, stores};
-
-/// How often the Node object is asked for at start.
-const NODE_RETRY: Duration = Duration::from_millis(250);
-/// How long a start waits for the Node object where its settings are remembered, and where they are not.
-const NODE_TIMEOUT_REMEMBERED: Duration = Duration::from_millis(250);
-const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The environment of a gateway.
 pub(super) struct Environment<'a> {
@@ -48,7 +42,8 @@ pub(super) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Opens the stores and looks at state directory and node. Waits for the Node object, but not for long.
+    /// Opens the stores and looks at state directory and node. Waits for the Node object and the cluster's networks, but not
+    /// for long.
     ///
     /// # Errors
     /// Settings of the broker that make no sense, a directory that cannot be made, a node that was another cluster's
@@ -61,9 +56,11 @@ impl<'a> Environment<'a> {
         let state_dir = usable_state(config, &conditions)?;
         let mut memory = state_dir.map(Memory::new);
         let remembered = memory.as_mut().and_then(Memory::load);
-        let (settings, is_guess) = node_settings(config, &store, remembered.as_ref()).await;
+        let ((settings, is_guess), networks) = tokio::join!(
+            node_settings(config, &store, remembered.as_ref()),
+            control::networks::at_start(config, &store, remembered.as_ref()),
+        );
         let node = Node::discover(config, &settings)?;
-        let networks = control::networks::at_start(config, &store, remembered.as_ref()).await;
         Ok(Self {
             started,
             config,
@@ -115,20 +112,10 @@ async fn node_settings(
 ) -> (NodeSettings, bool) {
     let Some(name) = &config.node_name else { return (NodeSettings::default(), false) };
     let known = remembered.and_then(|remembered| remembered.node.clone());
-    let timeout = if known.is_some() { NODE_TIMEOUT_REMEMBERED } else { NODE_TIMEOUT };
     let key = ObjectKey::new(Kind::Node, "", name);
-    let asked = async {
-        loop {
-            match store.get(&key).await {
-                Ok(node) => return node,
-                Err(error) => tracing::debug!(%error, "the Node object cannot be read yet"),
-            }
-            tokio::time::sleep(NODE_RETRY).await;
-        }
-    };
-    match tokio::time::timeout(timeout, asked).await {
-        Ok(node) => (node.as_ref().map(NodeSettings::read).unwrap_or_default(), false),
-        Err(_) => {
+    match stores::ask_at_start("Node", known.is_some(), async || store.get(&key).await).await {
+        Some(node) => (node.as_ref().map(NodeSettings::read).unwrap_or_default(), false),
+        None => {
             let is_guess = known.is_none();
             (known.unwrap_or_default(), is_guess)
         }

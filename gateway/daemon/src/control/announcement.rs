@@ -5,14 +5,8 @@ use trieste_control::api::Object;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Announcement {
+    /// `None` if there is none, as far as is known.
     pub(super) object: Option<Object>,
     /// Whether it is still to be checked, or is not in force.
     pub(super) is_due: bool,
-}
-
-impl Announcement {
-    /// Returns `true` if there is none, as far as is known.
-    pub(super) fn is_absent(&self) -> bool {
-        self.object.is_none()
-    }
 }

@@ -7,7 +7,7 @@
 //!                                        └─▶ syncer (who claims ours), services, addresses of this node
 //! ```
 //!
-//! Without the object those of the settings count. One that cannot be in force changes nothing, and is accepted again every few
+//! Without the object those of the settings count. One that cannot be in force changes nothing, and is checked again every few
 //! seconds: what it wants may become free, and all gateways of a cluster come to the same.
 
 use std::sync::Arc;
@@ -29,13 +29,8 @@ use super::announcement::Announcement;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::memory::Remembered;
-use crate::{node, state};
+use crate::{node, state, stores};
 
-/// How often a start asks for the object.
-const RETRY: Duration = Duration::from_millis(250);
-/// How long a start waits for the object where its networks are remembered, and where they are not.
-const TIMEOUT_REMEMBERED: Duration = Duration::from_millis(250);
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a change waits to learn which networks clusters have that have no gateway at present.
 const CLUSTERS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The condition of an object that has no effect.
@@ -68,23 +63,12 @@ pub(crate) async fn at_start(
     let is_valid =
         |of_settings: &Option<ClusterNetworks>| of_settings.as_ref().is_none_or(|of| *of == config.networks);
     let remembered = remembered.filter(|known| is_valid(&known.settings));
-    let timeout = if remembered.is_some() { TIMEOUT_REMEMBERED } else { TIMEOUT };
-    let asked = async {
-        loop {
-            match ask(config, store).await {
-                Ok(found) => return found,
-                Err(error) => tracing::debug!(%error, "the cluster's networks cannot be read yet"),
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    };
     let global = &config.networks.global;
-    let found = match tokio::time::timeout(timeout, asked).await {
-        Ok(found) => found,
-        Err(_) => {
-            remembered.map(|known| ClusterNetworks { global: global.clone(), ..known.in_force.clone() })
-        }
-    };
+    let found =
+        stores::ask_at_start("networks", remembered.is_some(), async || ask(config, store).await).await;
+    let found = found.unwrap_or_else(|| {
+        remembered.map(|known| ClusterNetworks { global: global.clone(), ..known.in_force.clone() })
+    });
     found.unwrap_or_else(|| config.networks.clone())
 }
 
@@ -96,21 +80,29 @@ async fn ask(config: &Config, store: &AnyStore) -> Result<Option<ClusterNetworks
         object => object?,
     };
     let Some(object) = object else { return Ok(None) };
-    let endpoints = store.list(Kind::Endpoint, &config.namespace).await?;
-    let endpoints = endpoints.iter().filter_map(|object| Endpoint::from_object(object).ok()).map(Arc::new);
     let clusters = store.list(Kind::Cluster, &config.namespace).await?;
-    let claims = claims(&config.cluster_id, &endpoints.collect::<Vec<_>>(), &clusters);
     // Globalnet's are the settings' always.
     let global = &config.networks.global;
     let name = ensure_valid_name(&config.cluster_id);
     let own = clusters.iter().find(|cluster| cluster.metadata.name == name);
     let own = own.and_then(ClusterNetworks::announced);
     let own = own.map(|networks| ClusterNetworks { global: global.clone(), ..networks });
+    if own.as_ref().is_some_and(|own| names(&object, own)) {
+        return Ok(own);
+    }
+    let endpoints = store.list(Kind::Endpoint, &config.namespace).await?;
+    let endpoints = endpoints.iter().filter_map(|object| Endpoint::from_object(object).ok()).map(Arc::new);
+    let claims = claims(&config.cluster_id, &endpoints.collect::<Vec<_>>(), &clusters);
     // It says so once this gateway follows it. What it did not say before is not in force now either.
     match accept(&object, own.as_ref(), &claims, config) {
         Ok(networks) => Ok(Some(networks)),
         Err(_) => Ok(own),
     }
+}
+
+/// Returns `true` if an object says no other networks than these.
+fn names(object: &Object, networks: &ClusterNetworks) -> bool {
+    ClusterNetworks::read(object, &networks.global).is_ok_and(|named| named == *networks)
 }
 
 /// Returns the networks of an object, if they can be in force.
@@ -171,13 +163,18 @@ impl Control<'_> {
         self.renew_networks(engine).await
     }
 
-    /// Judges the object, if that is due and it is known whose other networks are. Returns `true` if the networks are others
+    /// Checks the object, if that is due and it is known whose other networks are. Returns `true` if the networks are others
     /// than before.
     pub(super) async fn renew_networks(&mut self, engine: &mut Engine) -> bool {
         if !self.state.announcement.is_due || !self.state.mirror.is_complete() {
             return false;
         }
         let Some(object) = self.state.announcement.object.clone() else { return false };
+        if names(&object, &self.state.found.networks) {
+            self.conditions.put(NOT_IN_FORCE, Severity::Warning, "", None);
+            self.state.announcement.is_due = false;
+            return false;
+        }
         let (endpoints, _) = self.state.mirror.read();
         let clusters = self.store.list(Kind::Cluster, &self.config.namespace);
         let Ok(Ok(clusters)) = tokio::time::timeout(CLUSTERS_TIMEOUT, clusters).await else { return false };
@@ -187,13 +184,9 @@ impl Control<'_> {
         let message = problem.map(|problem| format!("{problem}; the networks before stay in force"));
         self.conditions.put(NOT_IN_FORCE, Severity::Warning, "", message);
         self.state.announcement.is_due = accepted.is_err();
-        match accepted {
-            Ok(networks) if networks != self.state.found.networks => {
-                self.use_networks(networks, &endpoints, engine);
-                true
-            }
-            _ => false,
-        }
+        let Ok(networks) = accepted else { return false };
+        self.use_networks(networks, &endpoints, engine);
+        true
     }
 
     fn use_networks(&mut self, networks: ClusterNetworks, endpoints: &[Arc<Endpoint>], engine: &mut Engine) {

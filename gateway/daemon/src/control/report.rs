@@ -118,7 +118,7 @@ impl Control<'_> {
             endpoints: self.state.mirror.remembered(),
             node: self.config.node_name.is_some().then(|| self.state.found.settings.clone()),
             networks: Some(RememberedNetworks {
-                settings: self.state.announcement.is_absent().then(|| self.config.networks.clone()),
+                settings: self.state.announcement.object.is_none().then(|| self.config.networks.clone()),
                 in_force: self.state.found.networks.clone(),
             }),
             was_gateway: self.state.was_gateway,
