@@ -7,15 +7,24 @@
 //!   set remote4, remote6   networks of remote clusters
 //!   set own4, own6         service networks of the own cluster, and with several gateways its pod networks
 //!   set away4, away6       with several gateways: pods of other nodes, which this node's gateway sends to over the VXLAN
+//!   set served4, served6   service networks of the own cluster
 //!   map frontends4, …6     cluster IP, protocol and port of each service with a back end here ▸ its chain
 //!   chain untracked        prerouting, priority raw: what only passes through this node is not tracked
 //!   chain deliver          prerouting, before kube-proxy: translates the destination to a back end of this node
 //!   chain b-…              one for each list of back ends: picks by client address and port
+//!   chain unserved         forward: drops, and counts, what nobody has translated
+//!   chain host-udp         input: translates the source of UDP for a back end in the host's network
 //! ```
 //!
 //! The gateway has picked this node; here one of its back ends is picked, and this node's connection tracking turns the
 //! answers round, whichever gateway they leave by. Source addresses stay: nothing here translates them, and what would
-//! (the network plugin, kube-proxy) is kept from it by the chain `keep-source` of the packet filter (`guard.rs`).
+//! (the network plugin, kube-proxy) is kept from it by the chain `keep-source` of the packet filter (`guard.rs`). The
+//! exception is UDP for the host's network: a server there that binds any address answers from the one by which the client
+//! is reached, which is another than it was asked at, and nobody would turn that round. It sees the node as its client, as
+//! it does behind kube-proxy.
+//!
+//! What is sent here for a cluster IP and translated by nobody would follow the default route out of the cluster, in clear.
+//! Dropped, its connection is tried again by its client, perhaps when the service is known here.
 //!
 //! A gateway's node sees the answers alone of what was sent to other nodes, and where there are several gateways, one half
 //! of most flows: connection tracking would call them invalid and kube-proxy drop them. So answers of services that come
@@ -69,6 +78,8 @@ pub struct ServiceRules {
     pub inlets: BTreeSet<String>,
     /// Networks of remote clusters, disjoint.
     pub remote: BTreeSet<IpNet>,
+    /// Service networks of the own cluster, disjoint.
+    pub served: BTreeSet<IpNet>,
     /// Networks of the own cluster, disjoint: what comes from them over the VXLAN for a remote cluster only passes through,
     /// and this node sees the answers alone. Those of services always, those of pods where there are several gateways.
     pub own: BTreeSet<IpNet>,
@@ -206,7 +217,9 @@ fn sets(rules: &ServiceRules) -> Elements {
     for device in &rules.inlets {
         put("inlets".to_owned(), Element::Device(device.clone()));
     }
-    for (name, networks) in [("remote", &rules.remote), ("own", &rules.own), ("away", &rules.relayed)] {
+    let named =
+        [("remote", &rules.remote), ("served", &rules.served), ("own", &rules.own), ("away", &rules.relayed)];
+    for (name, networks) in named {
         for network in networks {
             put(by_family(name, network), Element::Net(*network));
         }

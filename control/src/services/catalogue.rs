@@ -74,6 +74,8 @@ pub struct Backend {
     pub node: Option<Arc<str>>,
     /// Whether it gets new connections. One that does not may still have old ones.
     pub is_used: bool,
+    /// Whether it could have new connections: it is ready, or serves while it ends.
+    pub is_serving: bool,
 }
 
 /// The back ends of one address and port.
@@ -95,11 +97,15 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the part that one node serves by itself: its back ends for new connections, where it has any.
+    /// Returns the part that one node serves by itself: its back ends for new connections, where it has any. Where none of its
+    /// own is used, those that serve while they end count: a gateway that does not know yet that others are used instead still
+    /// sends to this node.
     pub fn on_node(&self, node: &str) -> BTreeMap<Frontend, Service> {
-        let is_here = |backend: &&Backend| backend.is_used && backend.node.as_deref() == Some(node);
         let local = self.services.iter().map(|(frontend, service)| {
-            let backends = service.backends.iter().filter(is_here).cloned().collect();
+            let here = || service.backends.iter().filter(|backend| backend.node.as_deref() == Some(node));
+            let is_any_used = here().any(|backend| backend.is_used);
+            let counts = |backend: &&Backend| if is_any_used { backend.is_used } else { backend.is_serving };
+            let backends = here().filter(counts).cloned().collect();
             (*frontend, Service { keeps_clients: service.keeps_clients, backends })
         });
         local.filter(|(_, service)| !service.backends.is_empty()).collect()

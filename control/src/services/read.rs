@@ -208,6 +208,7 @@ impl ServiceIndex {
                 port,
                 node: endpoint.node.clone(),
                 is_used: is_used(endpoint),
+                is_serving: endpoint.is_ready || endpoint.is_serving && endpoint.is_terminating,
             })
             .collect();
         // A pod may be in two slices while it moves from one to the other: what is used goes first.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,6 +29,8 @@ use crate::state;
 const FILE: &str = "remembered.json";
 /// Name that an invalid file is moved to.
 const ASIDE: &str = "remembered.bad";
+/// Extension of names that invalid files are moved to.
+const EXTENSION_ASIDE: &str = "bad";
 /// Shortest time between two writes. Ours: state that a crash within it loses is read from the stores.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// Largest file that is read. Ours: 1,000 Endpoints are under 2 MiB.
@@ -205,27 +208,8 @@ impl Memory {
 
     /// Reads the file; `None` if there is none. An invalid file is set aside.
     pub fn load(&mut self) -> Option<Remembered> {
-        let text = match read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot read the remembered state");
-                return None;
-            }
-        };
-        match serde_json::from_str::<Remembered>(&text) {
-            Ok(remembered) => {
-                self.written = Some(remembered.clone());
-                Some(remembered)
-            }
-            Err(error) => {
-                let aside = self.path.with_file_name(ASIDE);
-                tracing::warn!(path = %self.path.display(), aside = %aside.display(), %error, "remembered state is invalid; set aside");
-                // If it stays, it is overwritten.
-                let _ = fs::rename(&self.path, aside);
-                None
-            }
-        }
+        self.written = load(&self.path);
+        self.written.clone()
     }
 
     /// Starts a task that writes the state it is given, off the runtime's threads. Failures are a condition.
@@ -281,7 +265,8 @@ async fn write(
     while wanted.changed().await.is_ok() {
         let newest = wanted.borrow_and_update().clone();
         if written.as_ref() != Some(&newest) {
-            let problem = save(path.clone(), newest.clone()).await.err();
+            let remembered = newest.clone();
+            let problem = save(path.clone(), || remembered).await.err();
             let problem = problem.map(|error| format!("nothing is remembered for a restart: {error}"));
             conditions.put("StateNotKept", Severity::Warning, "", problem);
         }
@@ -298,9 +283,35 @@ async fn write(
     }
 }
 
-async fn save(path: PathBuf, remembered: Remembered) -> Result<(), String> {
+/// Reads a file of remembered state; `None` if there is none. An invalid one is set aside, as `….bad`.
+pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let text = match read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot read the remembered state");
+            return None;
+        }
+    };
+    match serde_json::from_str(&text) {
+        Ok(remembered) => Some(remembered),
+        Err(error) => {
+            let aside = path.with_extension(EXTENSION_ASIDE);
+            tracing::warn!(path = %path.display(), aside = %aside.display(), %error, "remembered state is invalid; set aside");
+            // If it stays, it is overwritten.
+            let _ = fs::rename(path, aside);
+            None
+        }
+    }
+}
+
+/// Writes remembered state to a file. It is made and written off the runtime's threads.
+pub(crate) async fn save<T: Serialize>(
+    path: PathBuf,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<(), String> {
     let work = move || {
-        let text = serde_json::to_string(&remembered).map_err(|error| error.to_string())?;
+        let text = serde_json::to_string(&make()).map_err(|error| error.to_string())?;
         state::write(&path, &text).map_err(|error| error.to_string())
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string()).flatten()

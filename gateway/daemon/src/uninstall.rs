@@ -12,7 +12,7 @@ use trieste_control::store::{Location, delete_if_exists};
 
 use crate::config::Config;
 use crate::globalnet::sessions;
-use crate::{devices, host, memory, natdiscovery, notice, state, stores};
+use crate::{devices, host, memory, natdiscovery, notice, services, state, stores};
 
 /// Removes what this gateway has put anywhere: the TUN device, its objects in the local store, its cluster's
 /// objects on the broker, and what it has kept on the node, its key included. Can be run again.
@@ -34,6 +34,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
             "removing this cluster's objects from the broker (run it again when the broker is there)",
         ),
         memory::remove_files(&config.state_dir).context("removing the remembered state"),
+        services::remove_files(&config.state_dir).context("removing what is remembered of services"),
         natdiscovery::remove_files(&config.state_dir).context("removing the results of NAT discovery"),
         notice::remove_files(&config.state_dir).context("removing the key of notices"),
         sessions::remove_files(&config.state_dir).context("removing the translated sessions"),

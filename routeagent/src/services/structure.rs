@@ -4,16 +4,24 @@ use serde_json::{Value, json};
 
 use crate::constants::VX_DEVICE;
 use crate::family::Family;
-use crate::nft::{self, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, protocol};
+use crate::nft::{
+    self, PRIORITY_RAW, SERVICES_TABLE, TABLE_FAMILY, by_inlet, field, in_set, is, is_not, protocol,
+};
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
 pub(crate) const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
+/// Where packets are usually filtered: after destination NAT.
+const PRIORITY_FILTER: i32 = 0;
+/// Where sources are usually translated.
+const PRIORITY_SOURCE_NAT: i32 = 100;
 
 /// Names, types and kinds of the sets.
-const SETS: [(&str, &str, bool); 7] = [
+const SETS: [(&str, &str, bool); 9] = [
     ("inlets", "ifname", false),
     ("remote4", "ipv4_addr", true),
     ("remote6", "ipv6_addr", true),
+    ("served4", "ipv4_addr", true),
+    ("served6", "ipv6_addr", true),
     ("own4", "ipv4_addr", true),
     ("own6", "ipv6_addr", true),
     ("away4", "ipv4_addr", true),
@@ -23,16 +31,21 @@ const SETS: [(&str, &str, bool); 7] = [
 /// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
 pub(super) fn structure() -> Vec<Value> {
     let mut objects = vec![nft::table(SERVICES_TABLE)];
+    objects.extend(Family::ALL.map(|family| {
+        json!({"counter": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": unserved_counter(family)}})
+    }));
     objects.extend(SETS.map(|set| nft::set(SERVICES_TABLE, set)));
     objects.extend(Family::ALL.map(|family| map(SERVICES_TABLE, family)));
     let chains = [
-        ("untracked", "filter", PRIORITY_RAW, untracked()),
-        ("deliver", "nat", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
+        ("untracked", "filter", "prerouting", PRIORITY_RAW, untracked()),
+        ("deliver", "nat", "prerouting", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
+        ("unserved", "filter", "forward", PRIORITY_FILTER, unserved()),
+        ("host-udp", "nat", "input", PRIORITY_SOURCE_NAT, host_udp()),
     ];
-    objects.extend(chains.iter().map(|(name, kind, priority, _)| {
-        nft::base_chain(SERVICES_TABLE, name, (kind, "prerouting", *priority))
+    objects.extend(chains.iter().map(|(name, kind, hook, priority, _)| {
+        nft::base_chain(SERVICES_TABLE, name, (kind, hook, *priority))
     }));
-    for (chain, _, _, rules) in chains {
+    for (chain, _, _, _, rules) in chains {
         objects.extend(rules.into_iter().map(|expr| rule(SERVICES_TABLE, chain, &expr)));
     }
     nft::sort(&mut objects);
@@ -52,6 +65,36 @@ fn untracked() -> Vec<Value> {
 
 fn deliver() -> Vec<Value> {
     Family::ALL.into_iter().map(|family| json!([by_inlet("iifname"), lookup(family)])).collect()
+}
+
+/// Drops packets that are still for a cluster IP after everybody's destination NAT, and about to leave for neither another
+/// node of ours nor a remote cluster.
+fn unserved() -> Vec<Value> {
+    let rule = |family| {
+        let count = json!({"counter": unserved_counter(family)});
+        let leaves = is_not(&json!({"meta": {"key": "oifname"}}), "@inlets");
+        json!([by_inlet("iifname"), leaves, in_set(family, "daddr", "served"), count, {"drop": null}])
+    };
+    Family::ALL.into_iter().map(rule).collect()
+}
+
+fn unserved_counter(family: Family) -> String {
+    format!("unserved{}", family.digit())
+}
+
+/// Gives UDP for a back end in the host's network the back end's address as source: the server's answer then has it too,
+/// whatever it binds.
+fn host_udp() -> Vec<Value> {
+    let is_udp = || is(&json!({"meta": {"key": "l4proto"}}), "udp");
+    // A status is a set of bits.
+    let is_translated = || json!({"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}});
+    let rule = |family| {
+        let asked = json!({"ct": {"key": format!("{} daddr", protocol(family)), "dir": "original"}});
+        let served = is(&asked, format!("@served{}", family.digit()));
+        let snat = json!({"snat": {"family": protocol(family), "addr": field(protocol(family), "daddr")}});
+        json!([by_inlet("iifname"), is_udp(), is_translated(), served, snat])
+    };
+    Family::ALL.into_iter().map(rule).collect()
 }
 
 /// Renders a rule of a chain.

@@ -17,6 +17,7 @@ fn service(backends: &[&str], keeps_clients: bool) -> Service {
         port: 8080,
         node: Some(Arc::from("w1")),
         is_used: true,
+        is_serving: true,
     };
     Service { keeps_clients, backends: backends.iter().map(backend).collect() }
 }
@@ -26,6 +27,7 @@ fn rules(services: &[(Frontend, Service)]) -> ServiceRules {
     ServiceRules {
         inlets: ["vx-submariner".to_owned(), "submariner".to_owned()].into(),
         remote: nets(&["10.2.0.0/16", "fd00:2::/48"]),
+        served: nets(&["10.96.0.0/16"]),
         own: nets(&["10.1.0.0/16", "10.96.0.0/16"]),
         relayed: nets(&["10.1.3.0/24"]),
         services: services.iter().cloned().collect(),

@@ -148,7 +148,8 @@ impl Caches {
         let parts = self.endpoints.read().chain(self.clusters.read());
         parts.for_each(|(_, part)| part.add_to(&mut view));
         view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
-        let has_gateway = view.endpoints.iter().any(|endpoint| endpoint.cluster == reader.cluster);
+        let is_own = |endpoint: &crate::state::Endpoint| endpoint.cluster == reader.cluster;
+        let has_gateway = view.endpoints.iter().any(is_own) || !view.members.is_empty();
         view.services.is_wanted = reader.delivers_services && has_gateway;
         view.services.is_asymmetric = view.members.len() > 1;
         view.servers = self.servers.clone().unwrap_or_default();

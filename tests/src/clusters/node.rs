@@ -25,6 +25,9 @@ const PROXY: &str = "kube-proxy --config=";
 /// Where API servers listen.
 const API_PORT: u16 = 6443;
 
+/// The nftables table that keeps a node from the API server.
+const API_CUT: &str = "no-api";
+
 /// How long a node's first process may take to make its root.
 const START: Duration = Duration::from_secs(60);
 
@@ -157,6 +160,37 @@ impl Node {
         self.exec(&["pkill", "-KILL", "-f", PROXY])?;
         let protocol = if self.shared.plan.api().is_ipv4() { "ip" } else { "ip6" };
         self.exec(&["nft", "delete", "table", protocol, "stand-in"]).map(drop)
+    }
+
+    /// Adds addresses of services to the node, as kube-proxy in IPVS mode does, or deletes them (`change`).
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn hold_cluster_ips(&self, change: &str, addresses: &[IpAddr]) -> anyhow::Result<()> {
+        let address =
+            |address: &IpAddr| self.exec(&["ip", "address", change, &address.to_string(), "dev", "lo"]);
+        addresses.iter().try_for_each(|one| address(one).map(drop))
+    }
+
+    /// Has the node's programs not reach the API server, nor any answer come from it.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn cut_api(&self) -> anyhow::Result<()> {
+        let chain = |hook: &str, end: &str| {
+            format!("chain {hook} {{ type filter hook {hook} priority 0; tcp {end} {API_PORT} drop; }}")
+        };
+        let (sent, received) = (chain("output", "dport"), chain("input", "sport"));
+        let table = format!("table inet {API_CUT} {{ {sent}; {received}; }}");
+        self.command("nft")?.args(["-f", "-"]).input(table).finish()
+    }
+
+    /// Lets them reach it again.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn restore_api(&self) -> anyhow::Result<()> {
+        self.exec(&["nft", "delete", "table", "inet", API_CUT]).map(drop)
     }
 
     /// Power on: cables plugged in, programs started. Returns before the kubelet is ready.

@@ -99,6 +99,25 @@ fn one_that_is_not_ready_keeps_its_connections_and_gets_no_new_ones() {
 }
 
 #[test]
+fn a_node_whose_last_back_end_ends_still_serves_what_a_gateway_sends_it() {
+    let ready = || endpoint("10.1.4.10", "w2", json!({"ready": true}));
+    let serving = json!({"ready": false, "serving": true, "terminating": true});
+    let here = |others: Vec<Value>| {
+        let all = [vec![ready()], others].concat();
+        let found = catalogue(&[web(), slice("web-a", "web", "IPv4", 8080, Value::from(all))]);
+        let here = found.on_node("w1");
+        here.into_values()
+            .flat_map(|service| service.backends)
+            .map(|one| one.address.to_string())
+            .collect::<Vec<_>>()
+    };
+    let ending = || endpoint("10.1.3.11", "w1", serving.clone());
+    assert_eq!(here(vec![ending()]), ["10.1.3.11"]);
+    assert_eq!(here(vec![ending(), endpoint("10.1.3.10", "w1", json!({"ready": true}))]), ["10.1.3.10"]);
+    assert!(here(vec![endpoint("10.1.3.12", "w1", json!({"ready": false}))]).is_empty(), "it serves nobody");
+}
+
+#[test]
 fn where_none_is_ready_those_that_end_but_still_serve_get_the_new_ones() {
     let found = catalogue(&[
         web(),

@@ -22,7 +22,7 @@ use crate::marks::OUTER_MARK;
 use crate::natdiscovery::Discovery;
 use crate::notice::Notices;
 use crate::probe;
-use crate::services::Following;
+use crate::services::{Following, RememberedServices, ServicesMemory};
 use crate::shared::{Shared, Sources};
 use crate::status::{self, Fixed};
 use crate::unreachable::Unreachable;
@@ -142,13 +142,15 @@ fn follow_services(
     data_plane: &DataPlane,
     networks: watch::Receiver<ClusterNetworks>,
 ) -> JoinHandle<()> {
-    let Environment { config, node, store, conditions, .. } = environment;
+    let Environment { config, store, state_dir, services, conditions, .. } = environment;
     let following = Following {
         store: store.clone(),
         namespace: config.namespace.clone(),
-        node: config.node_name.clone().unwrap_or_else(|| node.hostname.clone()),
+        node: environment.node_name().to_owned(),
         networks,
         services: Arc::clone(&data_plane.services),
+        remembered: services.as_ref().map(RememberedServices::nodes).unwrap_or_default(),
+        memory: state_dir.map(ServicesMemory::new),
         conditions: conditions.clone(),
     };
     tokio::spawn(following.run())

@@ -70,7 +70,7 @@ impl DataPlane {
         let hub = capture_hub(node, &names);
         let tables = Arc::new(ArcSwap::from_pointee(Tables::default()));
         let paths = paths(config, &devices);
-        let services: Arc<ArcSwap<Services>> = Arc::default();
+        let services = Arc::new(ArcSwap::from_pointee(services(environment)));
         let membership = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let raw_esp = carry(&mut devices, config, &*kind);
         let io = devices.capabilities();
@@ -101,6 +101,13 @@ fn capture_hub(node: &Node, names: &Names) -> Arc<CaptureHub> {
     let hub = CaptureHub::new(node.private_ip, node.udp_port)
         .with_cable_names(move |cable: CableId| lookup.load().get(&cable.0).cloned());
     Arc::new(hub)
+}
+
+/// Returns the snapshot of services that the process before delivered by.
+fn services(environment: &Environment<'_>) -> Services {
+    let remembered = environment.services.as_ref();
+    let networks = &environment.networks.services;
+    remembered.map(|remembered| remembered.snapshot(environment.node_name(), networks)).unwrap_or_default()
 }
 
 /// Makes the state of all paths. Where a route agent is to come, a machine that has just started is closed until it is

@@ -12,6 +12,7 @@ use trieste_control::store::{AnyStore, Location, Store as _};
 use crate::config::Config;
 use crate::memory::{Memory, Remembered};
 use crate::node::Node;
+use crate::services::{RememberedServices, ServicesMemory};
 use crate::settings::NodeSettings;
 use crate::{control, privileges, state, stores};
 
@@ -32,6 +33,8 @@ pub(super) struct Environment<'a> {
     pub(super) memory: Option<Memory>,
     /// Its content.
     pub(super) remembered: Option<Remembered>,
+    /// What the process before delivered packets for services by.
+    pub(super) services: Option<RememberedServices>,
     /// The Node object's settings.
     pub(super) settings: NodeSettings,
     /// Whether the settings could not be read, and what was taken instead is a guess.
@@ -56,6 +59,7 @@ impl<'a> Environment<'a> {
         let state_dir = usable_state(config, &conditions)?;
         let mut memory = state_dir.map(Memory::new);
         let remembered = memory.as_mut().and_then(Memory::load);
+        let services = state_dir.and_then(|dir| ServicesMemory::new(dir).load());
         let ((settings, is_guess), networks) = tokio::join!(
             node_settings(config, &store, remembered.as_ref()),
             control::networks::at_start(config, &store, remembered.as_ref()),
@@ -71,11 +75,17 @@ impl<'a> Environment<'a> {
             state_dir,
             memory,
             remembered,
+            services,
             settings,
             is_guess,
             node,
             networks,
         })
+    }
+
+    /// Returns the name of this node's objects.
+    pub(super) fn node_name(&self) -> &str {
+        self.config.node_name.as_ref().unwrap_or(&self.node.hostname)
     }
 }
 

@@ -15,18 +15,27 @@ pub fn deliver(
     networks: &[IpNet],
     own: IpAddr,
     nodes: &BTreeMap<String, IpAddr>,
-    catalogue: &Catalogue,
+    services: impl IntoIterator<Item = (Frontend, Backends)>,
     before: &Services,
 ) -> Services {
     let node = |address: IpAddr| ServiceNode { address, mac: vx_mac(address) };
     let others = nodes.values().map(|address| node(*address));
     let mut builder = ServicesBuilder::new(generation, networks, node(own), others, VX_PORT, Some(before));
-    for (frontend, service) in &catalogue.services {
-        let at =
-            Frontend { address: frontend.address, protocol: frontend.protocol.number(), port: frontend.port };
-        builder.service(at, &backends(service, nodes));
+    for (frontend, backends) in services {
+        builder.service(frontend, &backends);
     }
     builder.build()
+}
+
+/// Returns which of these nodes stand behind each address and port of a catalogue.
+pub fn by_node<'a>(
+    catalogue: &'a Catalogue,
+    nodes: &'a BTreeMap<String, IpAddr>,
+) -> impl Iterator<Item = (Frontend, Backends)> + 'a {
+    catalogue.services.iter().map(|(at, service)| {
+        let at = Frontend { address: at.address, protocol: at.protocol.number(), port: at.port };
+        (at, backends(service, nodes))
+    })
 }
 
 fn backends(service: &services::Service, nodes: &BTreeMap<String, IpAddr>) -> Backends {
@@ -57,6 +66,7 @@ mod tests {
             port: 8080,
             node: node.map(Into::into),
             is_used,
+            is_serving: is_used,
         };
         let service = Service {
             keeps_clients: false,
@@ -73,12 +83,13 @@ mod tests {
             BTreeMap::from([("gw1".to_owned(), ip("172.31.9.1")), ("w1".to_owned(), ip("172.31.9.3"))]);
         let networks = ["10.96.0.0/16".parse().unwrap()];
         let before = Services::default();
-        let snapshot = deliver(1, &networks, ip("172.31.9.1"), &nodes, &catalogue, &before);
+        let own = ip("172.31.9.1");
+        let snapshot = deliver(1, &networks, own, &nodes, by_node(&catalogue, &nodes), &before);
         for port in 1..50 {
             let flow = FlowKey::new(ip("10.2.0.1"), ip("10.96.0.10"), 6, port, 80);
             assert_eq!(snapshot.node_of(&flow), Some(ip("172.31.9.3")));
         }
         assert_eq!((snapshot.len(), snapshot.left_out()), (1, 0));
-        assert!(deliver(2, &networks, ip("172.31.9.1"), &nodes, &Catalogue::default(), &snapshot).is_empty());
+        assert!(deliver(2, &networks, own, &nodes, [], &snapshot).is_empty());
     }
 }

@@ -64,6 +64,7 @@ impl Delivery {
         }
         match target::read(bytes, inner) {
             Target::Flow(flow) => self.pins.node(&flow, services),
+            Target::Opening(flow) => self.pins.open(&flow, services),
             Target::About(flow) => self.pins.peek(&flow, services),
             Target::First(flow, key) => {
                 let node = self.pins.node(&flow, services);

@@ -49,8 +49,22 @@ impl Pins {
                 return Some(node);
             }
         }
+        self.pick(flow, services)
+    }
+
+    /// The node of a flow that begins, or tries again to: one with a back end for new flows. The one that it was sent to
+    /// before may have lost its last.
+    pub(super) fn open(&mut self, flow: &FlowKey, services: &Services) -> Option<NodeId> {
+        let known = self.young.get(flow).or_else(|| self.old.get(flow)).copied();
+        match known.filter(|pin| services.uses(flow, pin.address)) {
+            Some(_) => self.node(flow, services),
+            None => self.pick(flow, services),
+        }
+    }
+
+    fn pick(&mut self, flow: &FlowKey, services: &Services) -> Option<NodeId> {
         let node = services.pick(flow)?;
-        self.put(flow, Pin { generation, node, address: services.node(node).address });
+        self.put(flow, Pin { generation: services.generation(), node, address: services.node(node).address });
         Some(node)
     }
 

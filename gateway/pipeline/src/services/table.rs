@@ -161,6 +161,15 @@ impl Services {
         }))
     }
 
+    /// Whether new flows may go to the node at `address`.
+    pub(crate) fn uses(&self, flow: &FlowKey, address: IpAddr) -> bool {
+        let service = self.services.get(&frontend(flow));
+        service.zip(self.find(address)).is_some_and(|(service, node)| match &service.choice {
+            Choice::One(one) => *one == node.0,
+            Choice::Many { nodes, .. } => nodes.contains(&node.0),
+        })
+    }
+
     /// The node at `address` if an old flow may stay there.
     pub(crate) fn stays(&self, flow: &FlowKey, address: IpAddr) -> Option<NodeId> {
         let service = self.services.get(&frontend(flow))?;

@@ -8,6 +8,9 @@ use trieste_packet::wire::{
     IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Inner, Transport, be16, be32, protocol, version,
 };
 
+/// TCP's flags.
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
 /// SCTP, whose ports are where TCP's are.
 const SCTP: u8 = 132;
 /// Bytes of an ICMP header in front of what it quotes, and of an IPv6 fragment header.
@@ -28,6 +31,8 @@ pub(super) struct PieceKey {
 pub(super) enum Target {
     /// It is of this flow.
     Flow(FlowKey),
+    /// It begins a connection, of this flow.
+    Opening(FlowKey),
     /// It is an error about an answer of this flow.
     About(FlowKey),
     /// It is the first fragment of a packet of this flow.
@@ -54,6 +59,7 @@ pub(super) fn read(bytes: &[u8], inner: &Inner) -> Target {
         (Transport::Fragment { first: false }, _) => Target::Later(piece()),
         (Transport::Fragment { first: true }, Some(flow)) => Target::First(flow, piece()),
         (Transport::Icmp, _) => about(bytes, proto, at, destination).map_or(Target::Kernel, Target::About),
+        (Transport::Tcp { flags, .. }, Some(flow)) if flags & (SYN | ACK) == SYN => Target::Opening(flow),
         (Transport::Tcp { .. } | Transport::Udp | Transport::Other, Some(flow)) => Target::Flow(flow),
         (Transport::Tcp { .. } | Transport::Udp | Transport::Other | Transport::Fragment { .. }, None) => {
             Target::Kernel

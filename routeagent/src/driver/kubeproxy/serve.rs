@@ -37,6 +37,7 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
     let rules = ServiceRules {
         inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
+        served: disjoint(&state.node.service_networks),
         own,
         relayed,
         services: (**services).clone(),

@@ -5,6 +5,9 @@
 //! the two sees the other half of the flow. Every node has kube-proxy's chains of both kinds besides those of
 //! `cluster.rs`: what connection tracking calls invalid is dropped.
 
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::cluster::{NODES, cluster, everything, talk};
@@ -254,4 +257,46 @@ fn one_gateway_has_its_nodes_serve_and_kube_proxy_translates_what_they_do_not() 
     let counter = lab.run("gw1", "nft", &["list", "counter", "ip", "kube-proxy", "lost"]);
     assert!(counter.contains("packets 0 "), "{counter}");
     assert_eq!(lab.leaked(), (0, 0));
+}
+
+/// Sends a datagram from `remote` to `to`, and has a socket of a node that binds any address answer it. Returns whom the
+/// server saw.
+fn ask_any(lab: &Lab, place: &str, port: u16, to: &str) -> std::io::Result<IpAddr> {
+    let server = lab.inside(place, || UdpSocket::bind(("0.0.0.0", port)))?;
+    let client = lab.inside("remote", || UdpSocket::bind("0.0.0.0:0"))?;
+    for socket in [&server, &client] {
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    }
+    client.connect(to)?;
+    client.send(b"question")?;
+    let mut received = [0; 64];
+    let (bytes, seen) = server.recv_from(&mut received)?;
+    server.send_to(&received[..bytes], seen)?;
+    client.recv(&mut received)?;
+    Ok(seen.ip())
+}
+
+#[test]
+fn a_udp_server_of_the_host_that_binds_any_address_answers_and_what_nobody_serves_goes_nowhere() {
+    let Some(lab) = cluster() else { return };
+    let spec = json!({"clusterIP": "100.65.0.53", "clusterIPs": ["100.65.0.53"],
+        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]});
+    put(&lab, "services", "Service", "v1", "dns", "", &json!({"spec": spec}));
+    let slice = json!({"addressType": "IPv4", "ports": [{"name": "dns", "port": 5353, "protocol": "UDP"}],
+        "endpoints": [{"addresses": ["172.31.1.11"], "nodeName": "a-gw1", "conditions": {"ready": true}}]});
+    put(&lab, "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", "dns-1", "dns", &slice);
+    let _agents = start_with_one_gateway(&lab);
+    eventually("gw1 serves", || table(&lab, "gw1").contains("dnat ip to 172.31.1.11:5353"));
+    lab.run("gw1", "iptables-nft", &["-t", "nat", "-F", "PREROUTING"]);
+    // Whom the host's firewall lets in is the administrator's.
+    lab.run("gw1", "iptables-nft", &["-A", "INPUT", "-p", "udp", "--dport", "5353", "-j", "ACCEPT"]);
+    lab.run("gw1", "sysctl", &["-qw", "net.ipv4.conf.all.rp_filter=2"]);
+
+    let seen = ask_any(&lab, "gw1", 5353, "100.65.0.53:53").unwrap();
+    assert_eq!(seen.to_string(), "172.31.1.11", "the node's own address");
+
+    let unserved = || lab.run("gw1", "nft", &["list", "counter", "inet", "trieste-services", "unserved4"]);
+    assert!(unserved().contains("packets 0 "), "{}", unserved());
+    ask_any(&lab, "gw1", 5354, "100.65.0.54:53").unwrap_err();
+    assert!(unserved().contains("packets 1 "), "{}", unserved());
 }

@@ -87,6 +87,21 @@ fn a_flow_stays_at_its_node_while_a_back_end_is_there_and_no_longer() {
 }
 
 #[test]
+fn a_connection_that_is_tried_again_goes_to_a_node_with_a_back_end_for_new_ones() {
+    let mut pins = Pins::new(1);
+    let address = |services: &Services, node: Option<NodeId>| node.map(|node| services.node(node).address);
+    let first = services(1, &backends(&[(2, 1)], &[]));
+    let tried = flow(1, 7, 80);
+    assert_eq!(address(&first, pins.open(&tried, &first)), Some(node(2).address));
+    let more = services(2, &backends(&[(2, 1), (3, 5)], &[]));
+    assert!((0..50).all(|_| address(&more, pins.open(&tried, &more)) == Some(node(2).address)), "it stays");
+    let ending = services(3, &backends(&[(3, 1)], &[2]));
+    assert_eq!(address(&ending, pins.node(&tried, &ending)), Some(node(2).address), "what it has begun");
+    assert_eq!(address(&ending, pins.open(&tried, &ending)), Some(node(3).address));
+    assert_eq!(address(&ending, pins.node(&tried, &ending)), Some(node(3).address));
+}
+
+#[test]
 fn tables_over_the_same_nodes_are_one_and_are_lent_to_the_next_snapshot() {
     let networks = ["10.96.0.0/16".parse().unwrap()];
     let build = |generation, before| {

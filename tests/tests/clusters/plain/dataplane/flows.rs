@@ -78,6 +78,23 @@ pub(crate) fn to_services(lab: &Lab, sides: &[Side<'_>; 2], table: &Table) {
     let services = all(sides).into_iter().filter(|flow| flow.is_from(&sides[0]) && flow.is_to_service());
     let services: Vec<_> = services.map(|flow| Flow { id: "SV-1", ..flow }).collect();
     in_parallel(&services, |flow| table.row(flow.id, flow.what, || flow.check(lab)));
+    let (client, server) = (&sides[0].on_worker, &sides[1].host_on_worker);
+    table.row("SV-5", "pod nGW → service of a back end in the host's network", || to_host(client, server));
+}
+
+/// TCP, which sees the client, and UDP to a socket that binds any address, which does not.
+fn to_host(client: &Actor<'_>, server: &Actor<'_>) -> anyhow::Result<String> {
+    let mut seen = Vec::new();
+    for to in server.service.iter().map(|ip| SocketAddr::new(*ip, SERVICE_PORT)) {
+        client.expects(client.pod.tcp(to, SIZES[1])?.seen_as.ip())?;
+        for bytes in SIZES {
+            let by = client.pod.udp(to, bytes)?.seen_as.ip();
+            anyhow::ensure!(server.node.addresses().contains(&by), "UDP to {to} is seen as {by}");
+            seen.push(by);
+        }
+    }
+    seen.dedup();
+    Ok(format!("UDP seen as {seen:?}"))
 }
 
 fn all<'a>(sides: &'a [Side<'a>; 2]) -> Vec<Flow<'a>> {
