@@ -9,6 +9,7 @@
 //! | `dns` | queries per second of processor time and the slowest answers, against CoreDNS and Knot's server | root, dnsperf, knotd, the components of `./dev deps` |
 //! | `failover` | what the loss of one of several active gateways costs, flow by flow | root, iperf3, wireguard-go |
 //! | `lab` | whole gateways in network namespaces, ours and others' | root, iperf3, the peers' programs |
+//! | `services` | what one change of a cluster's services costs route agents and gateways, by how many there are | nothing |
 //! | `scale` | what a set of very many clusters costs the two that talk | root, iperf3 |
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ mod plain;
 mod plain_gateway;
 mod report;
 mod scale;
+mod services;
 mod sink;
 mod stages;
 mod stat;
@@ -67,6 +69,8 @@ enum Command {
     Failover(failover::Options),
     /// A set of very many clusters: how long until all is routed, what it costs at rest and for traffic (needs root).
     Scale(scale::Options),
+    /// What one change of a cluster's services costs route agents and gateways, in memory.
+    Services(services::Options),
     /// A fixed piece of work, to be run under an instrument that counts.
     #[command(hide = true)]
     CensusWorkload(census::Workload),
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Command::Clusters(options) => clusters::run(&options),
         Command::Failover(options) => failover::run(&options),
         Command::Scale(options) => scale::run(&options),
+        Command::Services(options) => services::run(&options),
         Command::CensusWorkload(workload) => census::work(&workload),
         Command::AnsweringMembers(options) => scale::answer(&options),
         Command::PlainGateway(command_line) => return plain_gateway::run(&command_line),

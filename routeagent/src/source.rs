@@ -9,7 +9,7 @@
 mod caches;
 mod parse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tracing::warn;
 use trieste_control::api::{EndpointSpec, Kind, ObjectKey};
 use trieste_control::members::paths_namespace;
-use trieste_control::services::{self, Frontend, Service, Watched};
+use trieste_control::services::{self, Frontend, Service};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
 
@@ -203,21 +203,46 @@ async fn serve(
         if is_wanted.wait_for(|wanted| *wanted).await.is_err() {
             return pending().await;
         }
-        let (followed, mut updates) = watch::channel(Watched::default());
-        let mut follower = pin!(services::follow(store, &followed));
+        let mut service_watch = services::ServiceWatch::start(store);
+        let mut here: Arc<BTreeMap<Frontend, Service>> = Arc::default();
         loop {
-            tokio::select! {
-                () = &mut follower => return,
+            let changed = tokio::select! {
+                changed = service_watch.next() => match changed {
+                    Some(changed) => changed,
+                    None => return,
+                },
                 ended = is_wanted.wait_for(|wanted| !*wanted) => if ended.is_ok() { break } else { return },
-                _ = updates.changed() => {}
-            }
-            let Watched { catalogue, unavailable: away } = updates.borrow_and_update().clone();
-            let services = catalogue.map(|catalogue| Arc::new(catalogue.on_node(node)));
+            };
+            let away = service_watch.unavailable().map(str::to_owned);
+            let services = service_watch.services().map(|index| {
+                follow_here(&mut here, index, &changed, node);
+                Arc::clone(&here)
+            });
             // One kind after the other is refused, by turns: what was said first stays until all is known.
             let before = served.borrow().error.clone().filter(|_| services.is_none());
             publish(served, LocalServices { services, error: before.or(away) });
         }
         publish(served, LocalServices::default());
+    }
+}
+
+/// Brings those with back ends on this node up to date, where they may have changed.
+fn follow_here(
+    here: &mut Arc<BTreeMap<Frontend, Service>>,
+    index: &services::ServiceIndex,
+    changed: &BTreeSet<Frontend>,
+    node: &str,
+) {
+    for at in changed {
+        let service = index.service(at).and_then(|service| service.on_node(node));
+        if here.get(at) == service.as_ref() {
+            continue;
+        }
+        let here = Arc::make_mut(here);
+        match service {
+            Some(service) => drop(here.insert(*at, service)),
+            None => drop(here.remove(at)),
+        }
     }
 }
 
@@ -271,15 +296,17 @@ async fn here(
     reader: &Reader,
 ) -> Result<Option<Arc<BTreeMap<Frontend, Service>>>, StoreError> {
     let Some(node) = &reader.node_name else { return Ok(None) };
-    let mut caches = services::ServiceIndex::default();
+    let mut index = services::ServiceIndex::default();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         match store.list(kind, "").await {
-            Ok(objects) => drop(caches.take(kind, &StoreEvent::Listed(objects))),
+            Ok(objects) => drop(index.take(kind, &StoreEvent::Listed(objects))),
             Err(StoreError::Forbidden { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Arc::new(caches.catalogue().on_node(node))))
+    let mut here = Arc::default();
+    follow_here(&mut here, &index, &index.frontends().copied().collect(), node);
+    Ok(Some(here))
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
-//! The two watches behind the catalogue.
+//! The two watches behind the index.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures::stream::select;
-use futures::{FutureExt as _, StreamExt as _};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use tokio::time::{Instant, sleep_until};
 
-use super::{Catalogue, ServiceIndex};
+use super::{Frontend, ServiceIndex};
 use crate::api::{Kind, Object, ObjectKey};
 use crate::store::{Store, StoreEvent};
 
@@ -19,41 +18,91 @@ const AT_LEAST: Duration = Duration::from_millis(20);
 /// fifth of a core and no more.
 const REST: u32 = 4;
 
-/// The present catalogue of services.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Watched {
-    /// All services; `None` until they were listed for the first time.
-    pub catalogue: Option<Arc<Catalogue>>,
-    /// Why they, or some of them, cannot be read at present. The others stay as they were.
-    pub unavailable: Option<String>,
+/// Follows the services of all namespaces.
+pub struct ServiceWatch {
+    events: Pin<Box<dyn Stream<Item = (Kind, StoreEvent)> + Send>>,
+    index: ServiceIndex,
+    unavailable: BTreeMap<Kind, String>,
+    withheld: Withheld,
+    /// Why they, or some of them, cannot be read.
+    error: Option<String>,
+    is_due: bool,
+    /// When the last change was handed over, until the next one is asked for.
+    handed_over: Option<Instant>,
+    rests_until: Option<Instant>,
 }
 
-/// Follows the services of all namespaces for ever and publishes what is new.
-pub async fn follow(store: &impl Store, known: &watch::Sender<Watched>) {
-    let services = store.list_watch(Kind::Service, "").map(|event| (Kind::Service, event));
-    let slices = store.list_watch(Kind::EndpointSlice, "").map(|event| (Kind::EndpointSlice, event));
-    let mut events = select(services, slices);
-    let mut index = ServiceIndex::default();
-    let mut unavailable = BTreeMap::new();
-    let mut withheld = Withheld::default();
-    while let Some((kind, event)) = events.next().await {
-        let mut is_changed = take(&mut index, &mut unavailable, &mut withheld, kind, &event);
-        while let Some(Some((kind, event))) = events.next().now_or_never() {
-            is_changed |= take(&mut index, &mut unavailable, &mut withheld, kind, &event);
+impl ServiceWatch {
+    /// Begins to.
+    pub fn start(store: &impl Store) -> Self {
+        let services = store.list_watch(Kind::Service, "").map(|event| (Kind::Service, event));
+        let slices = store.list_watch(Kind::EndpointSlice, "").map(|event| (Kind::EndpointSlice, event));
+        Self {
+            events: Box::pin(select(services, slices)),
+            index: ServiceIndex::default(),
+            unavailable: BTreeMap::new(),
+            withheld: Withheld::default(),
+            error: None,
+            is_due: false,
+            handed_over: None,
+            rests_until: None,
         }
-        let error = unavailable.values().next().cloned().or_else(|| withheld.message());
-        let started = Instant::now();
-        let catalogue = (is_changed && index.is_complete()).then(|| Arc::new(index.catalogue()));
-        known.send_if_modified(|known| {
-            let is_other = catalogue.is_some() && known.catalogue != catalogue;
-            let is_changed = is_other || known.unavailable != error;
-            if is_other {
-                known.catalogue = catalogue;
+    }
+
+    /// Waits until something has changed, and returns the addresses and ports whose back ends may be others: all at the first
+    /// time. After that it rests in proportion to what the caller had to do. Nothing is lost if it is dropped while it waits.
+    /// `None` if the store has ended.
+    pub async fn next(&mut self) -> Option<BTreeSet<Frontend>> {
+        if let Some(handed_over) = self.handed_over.take() {
+            self.rests_until = Some(Instant::now() + (handed_over.elapsed() * REST).max(AT_LEAST));
+        }
+        loop {
+            if let Some(until) = self.rests_until {
+                sleep_until(until).await;
+                self.rests_until = None;
             }
-            known.unavailable = error;
-            is_changed
-        });
-        sleep((started.elapsed() * REST).max(AT_LEAST)).await;
+            if !self.is_due {
+                let (kind, event) = self.events.next().await?;
+                self.take(kind, &event);
+            }
+            while let Some(Some((kind, event))) = self.events.next().now_or_never() {
+                self.take(kind, &event);
+            }
+            if std::mem::take(&mut self.is_due) {
+                self.handed_over = Some(Instant::now());
+                return Some(if self.index.is_complete() {
+                    self.index.take_changed()
+                } else {
+                    BTreeSet::new()
+                });
+            }
+        }
+    }
+
+    /// Returns the services; `None` until all of them were listed for the first time.
+    pub fn services(&self) -> Option<&ServiceIndex> {
+        self.index.is_complete().then_some(&self.index)
+    }
+
+    /// Returns why they, or some of them, cannot be read at present. The others stay as they were.
+    pub fn unavailable(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    fn take(&mut self, kind: Kind, event: &StoreEvent) {
+        self.withheld.take(kind, event);
+        match event {
+            StoreEvent::Unavailable(error) => drop(self.unavailable.insert(kind, error.to_string())),
+            StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => {
+                drop(self.unavailable.remove(&kind));
+            }
+        }
+        let was_complete = self.index.is_complete();
+        let is_changed = self.index.take(kind, event);
+        let error = self.unavailable.values().next().cloned().or_else(|| self.withheld.message());
+        let is_known = self.index.is_complete() && (is_changed || !was_complete);
+        self.is_due |= is_known || self.error != error;
+        self.error = error;
     }
 }
 
@@ -92,23 +141,6 @@ impl Withheld {
             format!("{key}: {reason}; and {others} more")
         })
     }
-}
-
-fn take(
-    index: &mut ServiceIndex,
-    unavailable: &mut BTreeMap<Kind, String>,
-    withheld: &mut Withheld,
-    kind: Kind,
-    event: &StoreEvent,
-) -> bool {
-    withheld.take(kind, event);
-    match event {
-        StoreEvent::Unavailable(error) => drop(unavailable.insert(kind, error.to_string())),
-        StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => {
-            drop(unavailable.remove(&kind))
-        }
-    }
-    index.take(kind, event)
 }
 
 #[cfg(test)]

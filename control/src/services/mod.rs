@@ -2,17 +2,18 @@
 //!
 //! ```text
 //!   Services ────────┐
-//!                    ├─▶ ServiceIndex (the fields used) ─▶ Catalogue: address, protocol, port ─▶ back ends
+//!                    ├─▶ ServiceIndex (the fields used): address, protocol, port ─▶ back ends, and which have changed
 //!   EndpointSlices ──┘
 //! ```
 //!
 //! Both ends of service delivery read it: a gateway to find a node for a packet, a route agent to find the back ends on
 //! its own node. Which back ends get new connections is decided as kube-proxy decides it.
 
-mod catalogue;
+mod claims;
 mod follow;
 mod read;
+mod service;
 
-pub use catalogue::{Backend, Catalogue, Frontend, Protocol, Service};
-pub use follow::{Watched, follow};
+pub use follow::ServiceWatch;
 pub use read::ServiceIndex;
+pub use service::{Backend, Frontend, Protocol, Service};

@@ -3,22 +3,18 @@
 //! An object that cannot be read costs itself alone. Everything is bounded: writers of objects must not fill the
 //! gateway's memory.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Backend, Catalogue, Frontend, Protocol, Service};
+use super::claims::{Claims, NamespacedName};
+use super::{Backend, Frontend, Protocol, Service};
 use crate::api::{Kind, Object};
 use crate::sets;
 use crate::store::StoreEvent;
 
-/// Ours: most addresses and ports. Kubernetes is tested with 10,000 services.
-const MOST_FRONTENDS: usize = 50_000;
-/// Ours: most back ends in all. Kubernetes is tested with 150,000 pods, most of them in one service or none.
-const MOST_BACKENDS: usize = 400_000;
 /// Ours: most back ends of one address and port.
 const MOST_BACKENDS_OF_ONE: usize = 5_000;
 /// Ours: most ports of one service, and of one slice (Kubernetes allows 100).
@@ -28,16 +24,15 @@ const MOST_ENDPOINTS: usize = 1_000;
 /// The label that names a slice's service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Namespace and name.
-type NamespacedName = (String, String);
-
-/// The objects, indexed for the catalogue.
+/// The objects, indexed: what stands behind an address and port is worked out when it is asked for, and an event says which
+/// of them it concerns.
 #[derive(Debug, Default)]
 pub struct ServiceIndex {
     services: BTreeMap<NamespacedName, Row>,
     slices: BTreeMap<NamespacedName, Slice>,
     /// Slices by service.
     of_service: BTreeMap<NamespacedName, BTreeSet<String>>,
+    claims: Claims,
     has_services: bool,
     has_slices: bool,
 }
@@ -72,14 +67,35 @@ impl ServiceIndex {
     /// Takes in an event of one of the two kinds, in all namespaces. Gives `true` if something may follow from it.
     pub fn take(&mut self, kind: Kind, event: &StoreEvent) -> bool {
         match event {
-            StoreEvent::Listed(objects) => {
-                self.list(kind, objects);
-                true
-            }
+            StoreEvent::Listed(objects) => self.list(kind, objects),
             StoreEvent::Applied(object) => self.put(kind, object),
             StoreEvent::Deleted(object) => self.remove(kind, &namespaced_name(object)),
             StoreEvent::Unavailable(_) => false,
         }
+    }
+
+    /// Returns all addresses and ports.
+    pub fn frontends(&self) -> impl Iterator<Item = &Frontend> {
+        self.claims.frontends()
+    }
+
+    /// Returns the addresses and ports whose back ends may be others than when this was asked before.
+    pub fn take_changed(&mut self) -> BTreeSet<Frontend> {
+        self.claims.take_changed()
+    }
+
+    /// Returns `true` if there are more addresses and ports than fit.
+    pub fn is_cut(&self) -> bool {
+        !self.claims.left_out().is_empty()
+    }
+
+    /// Returns the service at an address and port; `None` if there is none. It may have no back ends.
+    pub fn service(&self, at: &Frontend) -> Option<Service> {
+        let owner = self.claims.owner(at)?;
+        let row = self.services.get(owner)?;
+        let (name, ..) = row.ports.iter().find(|port| (port.1, port.2) == (at.protocol, at.port))?;
+        let backends = self.backends(owner, at.address.is_ipv4(), (name, at.protocol));
+        Some(Service { keeps_clients: row.keeps_clients, backends })
     }
 
     /// Returns `true` if all objects are known.
@@ -106,88 +122,89 @@ impl ServiceIndex {
         port: (&str, Protocol),
     ) -> Vec<Backend> {
         let service = (namespace.to_owned(), service.to_owned());
-        let (mut backends, _) = self.backends(&service, is_ipv4, port, MOST_BACKENDS_OF_ONE);
+        let mut backends = self.backends(&service, is_ipv4, port);
         backends.retain(|backend| backend.is_used);
         backends
     }
 
-    fn list(&mut self, kind: Kind, objects: &[Object]) {
-        if kind == Kind::EndpointSlice {
-            self.slices.clear();
-            self.of_service.clear();
-            self.has_slices = true;
+    /// Puts what is listed, and removes what is not.
+    fn list(&mut self, kind: Kind, objects: &[Object]) -> bool {
+        let is_slices = kind == Kind::EndpointSlice;
+        let listed: BTreeSet<NamespacedName> = objects.iter().map(namespaced_name).collect();
+        let known: Vec<NamespacedName> = if is_slices {
+            self.slices.keys().cloned().collect()
         } else {
-            self.services.clear();
-            self.has_services = true;
-        }
+            self.services.keys().cloned().collect()
+        };
+        let gone = known.iter().filter(|name| !listed.contains(name));
+        let mut is_changed = gone.fold(false, |is_changed, name| self.remove(kind, name) | is_changed);
         for object in objects {
-            self.put(kind, object);
+            is_changed |= self.put(kind, object);
         }
+        let has = if is_slices { &mut self.has_slices } else { &mut self.has_services };
+        is_changed | !std::mem::replace(has, true)
     }
 
     fn put(&mut self, kind: Kind, object: &Object) -> bool {
-        let namespaced_name = namespaced_name(object);
-        if kind != Kind::EndpointSlice {
-            return match Row::read(object) {
-                Some(row) => self.services.insert(namespaced_name, row.clone()) != Some(row),
-                None => self.services.remove(&namespaced_name).is_some(),
-            };
+        let name = namespaced_name(object);
+        if kind == Kind::EndpointSlice {
+            let Some(slice) = Slice::read(object) else { return self.remove(kind, &name) };
+            if self.slices.get(&name) == Some(&slice) {
+                return false;
+            }
+            self.remove(kind, &name);
+            self.of_service.entry(slice.service.clone()).or_default().insert(name.1.clone());
+            self.touch(&slice.service);
+            self.slices.insert(name, slice);
+            return true;
         }
-        let Some(slice) = Slice::read(object) else { return self.remove(kind, &namespaced_name) };
-        let is_known = self.slices.get(&namespaced_name) == Some(&slice);
-        if !is_known {
-            self.remove(kind, &namespaced_name);
-            self.of_service.entry(slice.service.clone()).or_default().insert(namespaced_name.1.clone());
-            self.slices.insert(namespaced_name, slice);
+        let Some(row) = Row::read(object) else { return self.remove(kind, &name) };
+        if self.services.get(&name) == Some(&row) {
+            return false;
         }
-        !is_known
-    }
-
-    fn remove(&mut self, kind: Kind, namespaced_name: &NamespacedName) -> bool {
-        if kind != Kind::EndpointSlice {
-            return self.services.remove(namespaced_name).is_some();
-        }
-        let Some(slice) = self.slices.remove(namespaced_name) else { return false };
-        sets::remove(&mut self.of_service, &slice.service, &namespaced_name.1);
+        self.remove(kind, &name);
+        self.claims.add(&name, row.frontends());
+        self.services.insert(name, row);
         true
     }
 
-    /// Returns all addresses and ports with their back ends. Of two services with one cluster IP, which Kubernetes
-    /// rules out, the first by namespace and name has it.
-    pub fn catalogue(&self) -> Catalogue {
-        let mut catalogue = Catalogue::default();
-        let mut room = MOST_BACKENDS;
-        for (namespaced_name, row) in &self.services {
-            for (name, protocol, port) in &row.ports {
-                for &address in &row.addresses {
-                    if catalogue.services.len() >= MOST_FRONTENDS || room == 0 {
-                        catalogue.is_cut = true;
-                        return catalogue;
-                    }
-                    let frontend = Frontend { address, protocol: *protocol, port: *port };
-                    let (backends, is_cut) =
-                        self.backends(namespaced_name, address.is_ipv4(), (name, *protocol), room);
-                    catalogue.is_cut |= is_cut;
-                    let count = backends.len();
-                    let service = Service { keeps_clients: row.keeps_clients, backends };
-                    if let Entry::Vacant(vacant) = catalogue.services.entry(frontend) {
-                        vacant.insert(service);
-                        room -= count;
-                    }
-                }
-            }
+    fn remove(&mut self, kind: Kind, name: &NamespacedName) -> bool {
+        if kind == Kind::EndpointSlice {
+            let Some(slice) = self.slices.remove(name) else { return false };
+            sets::remove(&mut self.of_service, &slice.service, &name.1);
+            self.touch(&slice.service);
+            return true;
         }
-        catalogue
+        let Some(row) = self.services.remove(name) else { return false };
+        self.claims.remove(name, row.frontends());
+        self.admit();
+        true
     }
 
-    /// Returns the back ends of one port in one family, sorted, and whether some were left out.
+    fn touch(&mut self, service: &NamespacedName) {
+        let row = self.services.get(service).into_iter();
+        self.claims.touch(row.flat_map(Row::frontends));
+    }
+
+    /// Gives the room that there is to the services that were left out.
+    fn admit(&mut self) {
+        for name in self.claims.left_out().clone() {
+            if !self.claims.has_room() {
+                return;
+            }
+            let row = self.services.get(&name).cloned();
+            self.claims.remove(&name, row.iter().flat_map(Row::frontends));
+            self.claims.add(&name, row.iter().flat_map(Row::frontends));
+        }
+    }
+
+    /// Returns the back ends of one port in one family, sorted; those beyond 5,000 are left out.
     fn backends(
         &self,
         service: &NamespacedName,
         is_ipv4: bool,
         (name, protocol): (&str, Protocol),
-        room: usize,
-    ) -> (Vec<Backend>, bool) {
+    ) -> Vec<Backend> {
         let names = self.of_service.get(service).into_iter().flatten();
         let slices = names.filter_map(|name| self.slices.get(&(service.0.clone(), name.clone())));
         let mut found: Vec<(&Endpoint, u16)> = Vec::new();
@@ -214,14 +231,20 @@ impl ServiceIndex {
         // A pod may be in two slices while it moves from one to the other: what is used goes first.
         backends.sort_by_key(|backend| (backend.address, backend.port, !backend.is_used));
         backends.dedup_by_key(|backend| (backend.address, backend.port));
-        let most = room.min(MOST_BACKENDS_OF_ONE);
-        let is_cut = backends.len() > most;
-        backends.truncate(most);
-        (backends, is_cut)
+        backends.truncate(MOST_BACKENDS_OF_ONE);
+        backends
     }
 }
 
 impl Row {
+    /// Returns its addresses and ports.
+    fn frontends(&self) -> impl Iterator<Item = Frontend> + '_ {
+        let of = |port: &(String, Protocol, u16)| (port.1, port.2);
+        self.ports.iter().map(of).flat_map(|(protocol, port)| {
+            self.addresses.iter().map(move |&address| Frontend { address, protocol, port })
+        })
+    }
+
     /// Reads a service; `None` if it has no cluster IP: a headless one, or another name for something else.
     fn read(object: &Object) -> Option<Self> {
         let spec = object.body.get("spec")?.as_object()?;

@@ -305,14 +305,14 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
     }
 }
 
-/// Writes remembered state to a file. It is made and written off the runtime's threads.
+/// Writes remembered state to a file; returns its size. It is made and written off the runtime's threads.
 pub(crate) async fn save<T: Serialize>(
     path: PathBuf,
     make: impl FnOnce() -> T + Send + 'static,
-) -> Result<(), String> {
+) -> Result<usize, String> {
     let work = move || {
         let text = serde_json::to_string(&make()).map_err(|error| error.to_string())?;
-        state::write(&path, &text).map_err(|error| error.to_string())
+        state::write(&path, &text).map_err(|error| error.to_string()).map(|()| text.len())
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string()).flatten()
 }

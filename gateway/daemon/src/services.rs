@@ -3,7 +3,7 @@
 //! ```text
 //!   RouteAgent objects ─▶ Nodes: who takes packets, at which address ─┐
 //!                           │ this node does?                         ├─▶ snapshot ─▶ workers
-//!                           └─▶ Services, EndpointSlices ─▶ catalogue ┘
+//!                           └─▶ Services, EndpointSlices: changes ────┘
 //! ```
 //!
 //! Route agents decide whether packets for services go straight to their nodes: they announce it in their objects once the
@@ -14,10 +14,9 @@
 mod memory;
 mod nodes;
 
-use std::collections::BTreeMap;
-use std::future::{Future, pending};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,10 +26,10 @@ use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::api::{ClusterNetworks, Kind};
 use trieste_control::conditions::Conditions;
-use trieste_control::services::{Watched, follow};
+use trieste_control::services::{Frontend, ServiceIndex, ServiceWatch};
 use trieste_control::store::{AnyStore, Store as _, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
-use trieste_pipeline::services::Services;
+use trieste_pipeline::services::{Services, ServicesBuilder};
 
 pub(crate) use memory::{RememberedServices, ServicesMemory, remove_files};
 use memory::{Source, Writer};
@@ -55,54 +54,72 @@ pub(crate) struct Following {
     pub(crate) conditions: Conditions,
 }
 
-type WatchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What has changed since the last snapshot.
+enum Changed {
+    /// Nodes or networks: anything may be another.
+    All,
+    /// What stands behind these.
+    Some(BTreeSet<Frontend>),
+}
+
+/// What snapshots are built from.
+#[derive(Default)]
+struct State {
+    nodes: Nodes,
+    /// The nodes' addresses by name.
+    addresses: Arc<BTreeMap<String, IpAddr>>,
+    /// There while this node's route agent takes packets for services.
+    service_watch: Option<ServiceWatch>,
+    builder: Option<ServicesBuilder>,
+    generation: u64,
+}
 
 impl Following {
     /// Watches until the store's stream ends.
     pub(crate) async fn run(mut self) {
         let mut events = self.store.list_watch(Kind::RouteAgent, &self.namespace);
-        let (sender, mut known) = watch::channel(Watched::default());
-        let sender = Arc::new(sender);
-        let mut nodes = Nodes::remembered(std::mem::take(&mut self.remembered));
+        let nodes = Nodes::remembered(std::mem::take(&mut self.remembered));
+        let mut state = State { nodes, ..State::default() };
         let writer = self.memory.take().map(|memory| memory.keep(self.conditions.clone()));
         let mut networks = self.networks.clone();
-        let mut watch_task: Option<WatchTask> = None;
-        let mut generation = 0;
+        let mut changed = Changed::All;
         loop {
-            let is_on = nodes.address(&self.node).is_some();
-            if is_on != watch_task.is_some() {
-                tracing::info!(is_on, "packets for services go straight to the nodes that serve them");
-                watch_task = is_on.then(|| self.watch_task(&sender));
-                if !is_on {
-                    sender.send_replace(Watched::default());
-                }
+            if matches!(changed, Changed::All) {
+                self.follow_nodes(&mut state);
             }
-            generation += 1;
-            self.publish(generation, &nodes, &known.borrow_and_update(), writer.as_ref());
-            loop {
-                let has_changed = tokio::select! {
+            self.publish(&mut state, &changed, writer.as_ref());
+            changed = loop {
+                tokio::select! {
                     event = events.next() => match event {
                         Some(event) => {
                             self.report_unknown(&event);
-                            nodes.take(&event, Instant::now())
+                            if state.nodes.take(&event, Instant::now()) {
+                                break Changed::All;
+                            }
                         }
                         None => return,
                     },
-                    _ = known.changed() => true,
-                    Ok(()) = networks.changed() => true,
-                    () = polled(&mut watch_task) => { watch_task = None; true }
-                    () = sleep_until(nodes.next_end()) => nodes.end(Instant::now()),
-                };
-                if has_changed {
-                    break;
+                    changed = next(&mut state.service_watch) => match changed {
+                        Some(changed) => break Changed::Some(changed),
+                        None => return,
+                    },
+                    Ok(()) = networks.changed() => break Changed::All,
+                    () = sleep_until(state.nodes.next_end()) => if state.nodes.end(Instant::now()) {
+                        break Changed::All;
+                    },
                 }
-            }
+            };
         }
     }
 
-    fn watch_task(&self, sender: &Arc<watch::Sender<Watched>>) -> WatchTask {
-        let (store, sender) = (self.store.clone(), Arc::clone(sender));
-        Box::pin(async move { follow(&store, &sender).await })
+    /// Follows services while this node takes packets for them.
+    fn follow_nodes(&self, state: &mut State) {
+        state.addresses = Arc::new(state.nodes.addresses());
+        let is_on = state.addresses.contains_key(&self.node);
+        if is_on != state.service_watch.is_some() {
+            tracing::info!(is_on, "packets for services go straight to the nodes that serve them");
+            state.service_watch = is_on.then(|| ServiceWatch::start(&self.store));
+        }
     }
 
     /// Reports missing rights to watch route agents. An unavailable store is reported elsewhere.
@@ -118,44 +135,75 @@ impl Following {
     }
 
     /// Publishes the snapshot. Until the services are known it stays as the process before has left it.
-    fn publish(&self, generation: u64, nodes: &Nodes, known: &Watched, writer: Option<&Writer>) {
-        let message = known.unavailable.as_ref().map(|error| {
+    fn publish(&self, state: &mut State, changed: &Changed, writer: Option<&Writer>) {
+        let unavailable = state.service_watch.as_ref().and_then(ServiceWatch::unavailable);
+        let message = unavailable.map(|error| {
             format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
         });
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
-        let before = self.services.load();
-        let next = match (nodes.address(&self.node), &known.catalogue) {
-            (Some(own), Some(catalogue)) => {
-                let nodes = nodes.addresses();
-                let networks = &self.networks.borrow().services;
-                let by_node = tables::by_node(catalogue, &nodes);
-                let next = tables::deliver(generation, networks, own, &nodes, by_node, &before);
-                if let Some(writer) = writer {
-                    writer.set(Some(Source { nodes, catalogue: Arc::clone(catalogue) }));
-                }
-                next
+        let Some(service_watch) = &state.service_watch else {
+            state.builder = None;
+            self.conditions.put("TooManyServices", Severity::Warning, "", None);
+            if !self.services.load().is_empty() {
+                self.services.store(Arc::default());
             }
-            (Some(_), None) => return,
-            (None, _) => {
-                if let Some(writer) = writer {
-                    writer.set(None);
+            if let Some(writer) = writer {
+                writer.set(None);
+            }
+            return;
+        };
+        let Some((&own, index)) = state.addresses.get(&self.node).zip(service_watch.services()) else {
+            return;
+        };
+        let builder = match (changed, state.builder.take()) {
+            (Changed::Some(changed), Some(builder)) if builder.left_out() == 0 => {
+                if changed.is_empty() {
+                    state.builder = Some(builder);
+                    return;
                 }
-                Services::default()
+                set(builder, changed, index, &state.addresses)
+            }
+            // What there was no room for may have some now.
+            (_, before) => {
+                let empty = tables::delivery(&self.networks.borrow().services, own, &state.addresses);
+                let empty = before.into_iter().fold(empty, ServicesBuilder::with_tables_of);
+                set(empty, index.frontends(), index, &state.addresses)
             }
         };
-        let is_cut =
-            known.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_cut) || next.left_out() > 0;
-        let message = is_cut.then(|| {
+        let message = (index.is_cut() || builder.left_out() > 0).then(|| {
             "this cluster has more services or back ends than a gateway delivers to; kube-proxy on this node has the rest, which does not work with several active gateways".to_owned()
         });
         self.conditions.put("TooManyServices", Severity::Warning, "", message);
-        self.services.store(Arc::new(next));
+        state.generation += 1;
+        let services = Arc::new(builder.build(state.generation));
+        state.builder = Some(builder);
+        self.services.store(Arc::clone(&services));
+        if let Some(writer) = writer {
+            writer.set(Some(Source { nodes: Arc::clone(&state.addresses), services }));
+        }
     }
 }
 
-async fn polled(watch_task: &mut Option<WatchTask>) {
-    match watch_task {
-        Some(watch_task) => watch_task.await,
+/// Sets what stands behind these addresses and ports.
+fn set<'a>(
+    mut builder: ServicesBuilder,
+    all: impl IntoIterator<Item = &'a Frontend>,
+    index: &ServiceIndex,
+    nodes: &BTreeMap<String, IpAddr>,
+) -> ServicesBuilder {
+    for at in all {
+        match index.service(at) {
+            Some(service) => builder.set(tables::frontend(at), &tables::backends(&service, nodes)),
+            None => builder.remove(tables::frontend(at)),
+        }
+    }
+    builder
+}
+
+/// Waits for what has changed; for ever if nothing is followed.
+async fn next(service_watch: &mut Option<ServiceWatch>) -> Option<BTreeSet<Frontend>> {
+    match service_watch {
+        Some(service_watch) => service_watch.next().await,
         None => pending().await,
     }
 }

@@ -35,7 +35,7 @@ mod services;
 pub use build::{Far, Lane, Networks, Row, Rows, build, carrier, carriers, clusters};
 pub use globalnet::{Own, Owners, Translation, compile, owner_of};
 pub use reader::{Admitted, Reader, site};
-pub use services::{by_node, deliver};
+pub use services::{backends, delivery, frontend};
 
 /// Upstream's cable port, for Endpoints that do not name theirs.
 const DEFAULT_PORT: u16 = 4500;

@@ -38,6 +38,16 @@ fn endpoint(address: &str, node: &str, conditions: impl Into<Value>) -> Value {
     json!({"addresses": [address], "nodeName": node, "conditions": conditions})
 }
 
+type Catalogue = BTreeMap<Frontend, Service>;
+
+fn all(index: &ServiceIndex) -> Catalogue {
+    index.frontends().map(|at| (*at, index.service(at).unwrap())).collect()
+}
+
+fn on_node(catalogue: &Catalogue, node: &str) -> Vec<Service> {
+    catalogue.values().filter_map(|service| service.on_node(node)).collect()
+}
+
 fn catalogue(objects: &[Object]) -> Catalogue {
     let mut index = ServiceIndex::default();
     for kind in [Kind::Service, Kind::EndpointSlice] {
@@ -45,13 +55,13 @@ fn catalogue(objects: &[Object]) -> Catalogue {
         index.take(kind, &StoreEvent::Listed(of_kind));
     }
     assert!(index.is_complete());
-    index.catalogue()
+    all(&index)
 }
 
 /// Address, port, node and whether it is used, of each back end.
 fn backends(catalogue: &Catalogue, address: &str, port: u16) -> Vec<String> {
     let frontend = Frontend { address: address.parse().unwrap(), protocol: Protocol::Tcp, port };
-    let service = &catalogue.services[&frontend];
+    let service = &catalogue[&frontend];
     let line = |backend: &Backend| {
         let node = backend.node.as_deref().unwrap_or("-");
         format!("{} {} {node} {}", backend.address, backend.port, if backend.is_used { "+" } else { "-" })
@@ -71,9 +81,9 @@ fn each_family_has_the_back_ends_of_its_own_slices() {
     ]);
     assert_eq!(backends(&found, "10.96.0.10", 80), ["10.1.3.10 8080 w1 +", "10.1.4.10 8081 w2 +"]);
     assert_eq!(backends(&found, "fd96::10", 80), ["fd01::10 8080 w1 +"]);
-    assert_eq!(found.services.len(), 2);
-    let here = found.on_node("w2");
-    assert_eq!(here.values().flat_map(|service| &service.backends).count(), 1);
+    assert_eq!(found.len(), 2);
+    let here = on_node(&found, "w2");
+    assert_eq!(here.iter().flat_map(|service| &service.backends).count(), 1);
 }
 
 #[test]
@@ -105,8 +115,8 @@ fn a_node_whose_last_back_end_ends_still_serves_what_a_gateway_sends_it() {
     let here = |others: Vec<Value>| {
         let all = [vec![ready()], others].concat();
         let found = catalogue(&[web(), slice("web-a", "web", "IPv4", 8080, Value::from(all))]);
-        let here = found.on_node("w1");
-        here.into_values()
+        let here = on_node(&found, "w1");
+        here.into_iter()
             .flat_map(|service| service.backends)
             .map(|one| one.address.to_string())
             .collect::<Vec<_>>()
@@ -174,10 +184,84 @@ fn affinity_is_told_and_what_is_deleted_goes() {
     index.take(Kind::Service, &StoreEvent::Listed(vec![web()]));
     assert!(index.take(Kind::Service, &StoreEvent::Applied(kept.clone())));
     assert!(!index.take(Kind::Service, &StoreEvent::Applied(kept.clone())), "nothing new");
-    assert!(index.catalogue().services.values().all(|service| service.keeps_clients));
+    assert!(all(&index).values().all(|service| service.keeps_clients));
     assert!(index.take(Kind::EndpointSlice, &StoreEvent::Deleted(of_web)));
     assert!(index.of_service.is_empty());
-    assert!(index.catalogue().services.values().all(|service| service.backends.is_empty()));
+    assert!(all(&index).values().all(|service| service.backends.is_empty()));
     assert!(index.take(Kind::Service, &StoreEvent::Deleted(kept)));
-    assert_eq!(index.catalogue(), Catalogue::default());
+    assert_eq!(all(&index), Catalogue::default());
+}
+
+/// Brings a copy of all services up to date by what is said to have changed.
+fn follow(known: &mut Catalogue, index: &mut ServiceIndex) {
+    for at in index.take_changed() {
+        match index.service(&at) {
+            Some(service) => drop(known.insert(at, service)),
+            None => drop(known.remove(&at)),
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn who_follows_the_changes_has_what_is_there(
+        steps in proptest::collection::vec((0..5u8, 0..4u8, 0..3u8, 0..4u8), 1..60),
+    ) {
+        let (mut index, mut known) = (ServiceIndex::default(), Catalogue::new());
+        for kind in [Kind::Service, Kind::EndpointSlice] {
+            index.take(kind, &StoreEvent::Listed(Vec::new()));
+        }
+        for (what, which, address, detail) in steps {
+            let ports = json!([{"name": "http", "port": 80 + u16::from(detail % 2), "protocol": "TCP"}]);
+            // Of two with one address the first has it.
+            let one = service(&format!("s{which}"), json!({"clusterIPs": [format!("10.96.0.{address}")], "ports": ports}));
+            let endpoints: Vec<Value> = (0..detail)
+                .map(|host| endpoint(&format!("10.1.{address}.{host}"), "w1", json!({"ready": host != 1})))
+                .collect();
+            let part = slice(&format!("s{which}-{address}"), &format!("s{which}"), "IPv4", 8080, endpoints);
+            match what {
+                0 => index.take(Kind::Service, &StoreEvent::Applied(one)),
+                1 => index.take(Kind::Service, &StoreEvent::Deleted(one)),
+                2 => index.take(Kind::EndpointSlice, &StoreEvent::Applied(part)),
+                3 => index.take(Kind::EndpointSlice, &StoreEvent::Deleted(part)),
+                _ if detail % 2 == 0 => index.take(Kind::Service, &StoreEvent::Listed(vec![one])),
+                _ => index.take(Kind::EndpointSlice, &StoreEvent::Listed(vec![part])),
+            };
+            if detail > 0 {
+                follow(&mut known, &mut index);
+                proptest::prop_assert_eq!(&known, &all(&index));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_concerns_its_own_addresses_alone_and_a_list_of_the_same_none() {
+    let other = service("other", json!({"clusterIP": "10.96.0.20", "ports": [{"port": 80}]}));
+    let part = |host: &str| slice("web-a", "web", "IPv4", 8080, json!([endpoint(host, "w1", json!({}))]));
+    let mut index = ServiceIndex::default();
+    index.take(Kind::Service, &StoreEvent::Listed(vec![web(), other.clone()]));
+    index.take(Kind::EndpointSlice, &StoreEvent::Listed(vec![part("10.1.3.10")]));
+    assert_eq!(index.take_changed().len(), 3);
+    assert!(index.take(Kind::EndpointSlice, &StoreEvent::Applied(part("10.1.3.11"))));
+    assert_eq!(index.take_changed().len(), 2, "both families of one service");
+    assert!(!index.take(Kind::Service, &StoreEvent::Listed(vec![web(), other])));
+    assert!(index.take_changed().is_empty());
+}
+
+#[test]
+fn what_there_is_no_room_for_comes_in_when_there_is() {
+    let ports = |count: usize| -> Vec<Value> { (1..=count).map(|port| json!({"port": port})).collect() };
+    let of = |name: &str, host: usize| {
+        let address = format!("10.96.{}.{}", host / 250, host % 250);
+        service(name, json!({"clusterIP": address, "ports": ports(100)}))
+    };
+    let mut index = ServiceIndex::default();
+    let many = (0..=500).map(|host| of(&format!("s{host:03}"), host)).collect();
+    index.take(Kind::Service, &StoreEvent::Listed(many));
+    assert!(index.is_cut() && index.frontends().count() == 50_000);
+    index.take_changed();
+    index.take(Kind::Service, &StoreEvent::Deleted(of("s007", 7)));
+    assert!(!index.is_cut() && index.frontends().count() == 50_000);
+    assert_eq!(index.take_changed().len(), 200);
 }

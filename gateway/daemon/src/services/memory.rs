@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use trieste_control::admin::Severity;
 use trieste_control::conditions::Conditions;
-use trieste_control::services::Catalogue;
 use trieste_pipeline::services::{Backends, Frontend, Services};
 
 use crate::memory::{load, save};
@@ -27,6 +26,9 @@ const ASIDE: &str = "services.bad";
 const REST: u32 = 20;
 /// Ours: shortest time between two writes. What a crash within it loses is read from the API server, if that answers.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Ours: what a disk is written to at most, while services change all the time.
+const BYTES_PER_SECOND: usize = 100_000;
 
 /// The remembered state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,16 +62,17 @@ impl RememberedServices {
     /// Returns the snapshot to begin with on the node of this name; an empty one if it did not deliver.
     pub(crate) fn snapshot(&self, node: &str, networks: &[IpNet]) -> Services {
         let Some(&own) = self.nodes.get(node) else { return Services::default() };
-        let services = self.services.iter().map(|service| {
+        let mut builder = tables::delivery(networks, own, &self.nodes);
+        for service in &self.services {
             let at = Frontend { address: service.address, protocol: service.protocol, port: service.port };
             let backends = Backends {
                 used: service.used.clone(),
                 others: service.others.clone(),
                 keeps_clients: service.keeps_clients,
             };
-            (at, backends)
-        });
-        tables::deliver(0, networks, own, &self.nodes, services, &Services::default())
+            builder.set(at, &backends);
+        }
+        builder.build(0)
     }
 }
 
@@ -77,28 +80,22 @@ impl RememberedServices {
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     /// The nodes that accept packets for services, and where.
-    pub(super) nodes: BTreeMap<String, IpAddr>,
-    pub(super) catalogue: Arc<Catalogue>,
+    pub(super) nodes: Arc<BTreeMap<String, IpAddr>>,
+    pub(super) services: Arc<Services>,
 }
 
 impl Source {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.catalogue, &other.catalogue) && self.nodes == other.nodes
-    }
-
-    fn remembered(self) -> RememberedServices {
-        let services = tables::by_node(&self.catalogue, &self.nodes)
-            .filter(|(_, backends)| !backends.used.is_empty())
-            .map(|(at, backends)| RememberedService {
-                address: at.address,
-                protocol: at.protocol,
-                port: at.port,
-                used: backends.used,
-                others: backends.others,
-                keeps_clients: backends.keeps_clients,
-            })
-            .collect();
-        RememberedServices { nodes: self.nodes, services }
+    fn remembered(&self) -> RememberedServices {
+        let service = |(at, backends): (Frontend, Backends)| RememberedService {
+            address: at.address,
+            protocol: at.protocol,
+            port: at.port,
+            used: backends.used,
+            others: backends.others,
+            keeps_clients: backends.keeps_clients,
+        };
+        let services = self.services.all().map(service).collect();
+        RememberedServices { nodes: (*self.nodes).clone(), services }
     }
 }
 
@@ -130,44 +127,46 @@ impl ServicesMemory {
 /// Writes the file when the source changes. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
-    wanted: watch::Sender<Option<Source>>,
+    /// `None` until it is known: the file of the process before stays.
+    wanted: watch::Sender<Option<Wanted>>,
 }
+
+/// What is to be remembered; `None` if this gateway does not deliver.
+type Wanted = Option<Source>;
 
 impl Writer {
     /// Sets the source whose state is to be remembered; with `None` there is to be no file. It is written within a second.
     pub(super) fn set(&self, source: Option<Source>) {
         self.wanted.send_if_modified(|known| {
-            let is_same = match (&*known, &source) {
-                (Some(known), Some(source)) => known.is_same(source),
-                (None, None) => false,
-                _ => false,
-            };
-            *known = source;
+            let is_same = matches!((&*known, &source), (Some(None), None));
+            *known = Some(source);
             !is_same
         });
     }
 }
 
-async fn write(path: PathBuf, mut wanted: watch::Receiver<Option<Source>>, conditions: Conditions) {
+async fn write(path: PathBuf, mut wanted: watch::Receiver<Option<Wanted>>, conditions: Conditions) {
     // Fails when the sender was dropped and its last value was seen.
     while wanted.changed().await.is_ok() {
-        let source = wanted.borrow_and_update().clone();
+        let source = wanted.borrow_and_update().clone().flatten();
         let started = Instant::now();
         let written = match source {
-            Some(source) => save(path.clone(), || source.remembered()).await,
-            None => remove(&path).map_err(|error| error.to_string()),
+            Some(source) => save(path.clone(), move || source.remembered()).await,
+            None => remove(&path).map(|()| 0).map_err(|error| error.to_string()),
         };
+        let bytes = *written.as_ref().unwrap_or(&0);
         let problem = written.err().map(|error| {
             format!("which nodes serve what is not remembered for a restart, which then ends connections to services: {error}")
         });
         conditions.put("StateNotKept", Severity::Warning, "services", problem);
-        tokio::time::sleep(rest(started.elapsed())).await;
+        tokio::time::sleep(rest(started.elapsed(), bytes)).await;
     }
 }
 
-/// Returns how long nothing is written after a write that took this long.
-fn rest(took: Duration) -> Duration {
-    (took * REST).max(INTERVAL)
+/// Returns how long nothing is written after a write of so many bytes that took this long.
+fn rest(took: Duration, bytes: usize) -> Duration {
+    let by_size = Duration::from_secs((bytes / BYTES_PER_SECOND) as u64);
+    (took * REST).max(INTERVAL).max(by_size)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -185,7 +184,6 @@ pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use trieste_control::services::{self, Backend, Protocol};
     use trieste_packet::FlowKey;
 
     use super::*;
@@ -195,23 +193,14 @@ mod tests {
     }
 
     fn source() -> Source {
-        let backend = |node: &str, is_used| Backend {
-            address: ip("10.1.3.10"),
-            port: 8080,
-            node: Some(node.into()),
-            is_used,
-            is_serving: is_used,
-        };
-        let service = services::Service {
-            keeps_clients: true,
-            backends: vec![backend("w1", true), backend("w2", false)],
-        };
-        let at = services::Frontend { address: ip("10.96.0.10"), protocol: Protocol::Tcp, port: 80 };
         let nodes = [("gw1", "172.31.9.1"), ("w1", "172.31.9.3"), ("w2", "172.31.9.4")];
-        Source {
-            nodes: nodes.into_iter().map(|(name, address)| (name.to_owned(), ip(address))).collect(),
-            catalogue: Arc::new(Catalogue { services: BTreeMap::from([(at, service)]), is_cut: false }),
-        }
+        let nodes: BTreeMap<String, IpAddr> =
+            nodes.into_iter().map(|(name, address)| (name.to_owned(), ip(address))).collect();
+        let mut builder = tables::delivery(&["10.96.0.0/16".parse().unwrap()], ip("172.31.9.1"), &nodes);
+        let at = Frontend { address: ip("10.96.0.10"), protocol: 6, port: 80 };
+        let (used, others) = ([(ip("172.31.9.3"), 2)].into(), [ip("172.31.9.4")].into());
+        builder.set(at, &Backends { used, others, keeps_clients: true });
+        Source { nodes: Arc::new(nodes), services: Arc::new(builder.build(1)) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,10 +216,12 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         assert_eq!(remembered, source().remembered());
+        assert_eq!(remembered.services.len(), 1);
         let networks = ["10.96.0.0/16".parse().unwrap()];
         let snapshot = remembered.snapshot("gw1", &networks);
         let flow = FlowKey::new(ip("10.2.0.1"), ip("10.96.0.10"), 6, 40_000, 80);
         assert_eq!(snapshot.node_of(&flow), Some(ip("172.31.9.3")));
+        assert!(snapshot.all().eq(source().services.all()));
         assert!(remembered.snapshot("another", &networks).is_empty(), "it did not deliver");
 
         writer.set(None);

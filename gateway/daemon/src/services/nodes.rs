@@ -101,11 +101,6 @@ impl Nodes {
         self.nodes.len() != before
     }
 
-    /// Returns the address at which a node accepts packets.
-    pub(super) fn address(&self, name: &str) -> Option<IpAddr> {
-        self.nodes.get(name).map(|node| node.address)
-    }
-
     /// Returns the addresses of all by name.
     pub(super) fn addresses(&self) -> BTreeMap<String, IpAddr> {
         self.nodes.iter().map(|(name, node)| (name.clone(), node.address)).collect()
@@ -141,11 +136,11 @@ mod tests {
         assert!(nodes.take(&StoreEvent::Listed(list), start));
         assert_eq!(nodes.addresses().len(), 1);
         assert!(!nodes.take(&StoreEvent::Deleted(agent("w1", Some("172.31.9.3"))), start));
-        assert!(!nodes.end(start + AFTER_STOP / 2) && nodes.address("w1").is_some());
+        assert!(!nodes.end(start + AFTER_STOP / 2) && nodes.addresses().contains_key("w1"));
         assert!(!nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start), "it is back");
         assert_eq!(nodes.next_end(), None);
         nodes.take(&StoreEvent::Applied(agent("w1", None)), start);
-        assert!(nodes.end(start + AFTER_STOP) && nodes.address("w1").is_none());
+        assert!(nodes.end(start + AFTER_STOP) && !nodes.addresses().contains_key("w1"));
     }
 
     #[test]
@@ -169,7 +164,7 @@ mod tests {
             })
         };
         nodes.take(&unavailable(), start);
-        assert!(nodes.address("w1").is_some(), "nobody has said that it has stopped");
+        assert!(nodes.addresses().contains_key("w1"), "nobody has said that it has stopped");
         nodes.take(&StoreEvent::Listed(Vec::new()), start);
         assert_eq!(nodes.next_end(), Some(start + AFTER_STOP));
         nodes.take(&unavailable(), start + AFTER_STOP / 2);

@@ -5,40 +5,26 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use trieste_control::devices::{VX_PORT, vx_mac};
-use trieste_control::services::{self, Catalogue};
-use trieste_pipeline::services::{Backends, Frontend, ServiceNode, Services, ServicesBuilder};
+use trieste_control::services;
+use trieste_pipeline::services::{Backends, Frontend, ServiceNode, ServicesBuilder};
 
-/// Builds the snapshot: `nodes` take packets for services at these addresses, `own` is this gateway's.
+/// Returns the builder of snapshots without services: `nodes` take packets for them at these addresses, `own` is this
+/// gateway's.
 #[must_use]
-pub fn deliver(
-    generation: u64,
-    networks: &[IpNet],
-    own: IpAddr,
-    nodes: &BTreeMap<String, IpAddr>,
-    services: impl IntoIterator<Item = (Frontend, Backends)>,
-    before: &Services,
-) -> Services {
+pub fn delivery(networks: &[IpNet], own: IpAddr, nodes: &BTreeMap<String, IpAddr>) -> ServicesBuilder {
     let node = |address: IpAddr| ServiceNode { address, mac: vx_mac(address) };
-    let others = nodes.values().map(|address| node(*address));
-    let mut builder = ServicesBuilder::new(generation, networks, node(own), others, VX_PORT, Some(before));
-    for (frontend, backends) in services {
-        builder.service(frontend, &backends);
-    }
-    builder.build()
+    ServicesBuilder::new(networks, node(own), nodes.values().map(|address| node(*address)), VX_PORT)
 }
 
-/// Returns which of these nodes stand behind each address and port of a catalogue.
-pub fn by_node<'a>(
-    catalogue: &'a Catalogue,
-    nodes: &'a BTreeMap<String, IpAddr>,
-) -> impl Iterator<Item = (Frontend, Backends)> + 'a {
-    catalogue.services.iter().map(|(at, service)| {
-        let at = Frontend { address: at.address, protocol: at.protocol.number(), port: at.port };
-        (at, backends(service, nodes))
-    })
+/// Returns an address and port as the pipeline has it.
+#[must_use]
+pub fn frontend(at: &services::Frontend) -> Frontend {
+    Frontend { address: at.address, protocol: at.protocol.number(), port: at.port }
 }
 
-fn backends(service: &services::Service, nodes: &BTreeMap<String, IpAddr>) -> Backends {
+/// Returns which of these nodes stand behind a service.
+#[must_use]
+pub fn backends(service: &services::Service, nodes: &BTreeMap<String, IpAddr>) -> Backends {
     let mut backends = Backends { keeps_clients: service.keeps_clients, ..Backends::default() };
     for backend in &service.backends {
         let Some(&address) = backend.node.as_deref().and_then(|node| nodes.get(node)) else { continue };
@@ -48,6 +34,7 @@ fn backends(service: &services::Service, nodes: &BTreeMap<String, IpAddr>) -> Ba
             backends.others.insert(address);
         }
     }
+    backends.others.retain(|address| !backends.used.contains_key(address));
     backends
 }
 
@@ -77,19 +64,18 @@ mod tests {
                 backend("203.0.113.7", None, true),
             ],
         };
-        let frontend = services::Frontend { address: ip("10.96.0.10"), protocol: Protocol::Tcp, port: 80 };
-        let catalogue = Catalogue { services: BTreeMap::from([(frontend, service)]), is_cut: false };
+        let at = services::Frontend { address: ip("10.96.0.10"), protocol: Protocol::Tcp, port: 80 };
         let nodes =
             BTreeMap::from([("gw1".to_owned(), ip("172.31.9.1")), ("w1".to_owned(), ip("172.31.9.3"))]);
-        let networks = ["10.96.0.0/16".parse().unwrap()];
-        let before = Services::default();
-        let own = ip("172.31.9.1");
-        let snapshot = deliver(1, &networks, own, &nodes, by_node(&catalogue, &nodes), &before);
+        let mut builder = delivery(&["10.96.0.0/16".parse().unwrap()], ip("172.31.9.1"), &nodes);
+        builder.set(frontend(&at), &backends(&service, &nodes));
+        let snapshot = builder.build(1);
         for port in 1..50 {
             let flow = FlowKey::new(ip("10.2.0.1"), ip("10.96.0.10"), 6, port, 80);
             assert_eq!(snapshot.node_of(&flow), Some(ip("172.31.9.3")));
         }
-        assert_eq!((snapshot.len(), snapshot.left_out()), (1, 0));
-        assert!(deliver(2, &networks, own, &nodes, [], &snapshot).is_empty());
+        assert_eq!((snapshot.len(), builder.left_out()), (1, 0));
+        builder.remove(frontend(&at));
+        assert!(builder.build(2).is_empty());
     }
 }

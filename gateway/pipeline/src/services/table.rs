@@ -1,10 +1,16 @@
-//! Which nodes serve which address and port: an immutable snapshot, swapped in whole.
+//! Which nodes serve which address and port: an immutable snapshot, swapped in whole, of which most is shared with the one
+//! before.
+//!
+//! ```text
+//!   ServicesBuilder ── set, remove: copies one shard ──▶ shards ◀── build: 256 references ── Services ◀── workers
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 use ipnet::IpNet;
 use trieste_packet::{FlowKey, KeyedState};
 
@@ -13,6 +19,10 @@ use super::maglev::{Maglev, Share};
 /// Ours: most entries of all tables together, 32 MiB: those of 16,000 services on up to 16 nodes each. Services beyond are
 /// left to kube-proxy.
 const MOST_ENTRIES: usize = 16 << 20;
+/// Ours: most nodes of all services together.
+const MOST_STAYS: usize = 400_000;
+/// Ours: parts of which each change copies one.
+const SHARDS: usize = 256;
 
 /// Where clients send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,23 +70,26 @@ struct Service {
 
 #[derive(Debug)]
 enum Choice {
-    One(u16),
-    Many { nodes: Box<[u16]>, table: Arc<Maglev> },
+    One(u16, u32),
+    Many { nodes: Box<[u16]>, shares: Arc<[Share]>, table: Arc<Maglev> },
 }
 
+/// The services of a part of all hashes.
+type Shard = HashTable<(Frontend, Arc<Service>)>;
+
 /// The snapshot.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Services {
     generation: u64,
     own: Option<ServiceNode>,
     port: u16,
-    networks: Vec<IpNet>,
+    networks: Arc<[IpNet]>,
     /// Sorted by address.
-    nodes: Vec<ServiceNode>,
-    services: HashMap<Frontend, Service, KeyedState>,
-    /// Tables by what they were made of: those that are wanted again need not be made again.
-    tables: BTreeMap<Vec<Share>, Arc<Maglev>>,
-    left_out: usize,
+    nodes: Arc<[ServiceNode]>,
+    shards: Box<[Arc<Shard>]>,
+    /// Their keys are of this cluster's Services: there is nobody to keep the seed from.
+    state: KeyedState,
+    len: usize,
 }
 
 impl Default for Services {
@@ -85,12 +98,11 @@ impl Default for Services {
             generation: 0,
             own: None,
             port: 0,
-            networks: Vec::new(),
-            nodes: Vec::new(),
-            // Their keys are of this cluster's Services: there is nobody to keep the seed from.
-            services: HashMap::with_hasher(KeyedState::new(0)),
-            tables: BTreeMap::new(),
-            left_out: 0,
+            networks: Arc::default(),
+            nodes: Arc::default(),
+            shards: vec![Arc::default(); SHARDS].into(),
+            state: KeyedState::new(0),
+            len: 0,
         }
     }
 }
@@ -99,25 +111,36 @@ impl Services {
     /// Whether every packet is left to the kernel.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.services.is_empty()
+        self.len == 0
     }
 
     /// Number of addresses and ports.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.services.len()
-    }
-
-    /// How many more there are that there was no room for.
-    #[must_use]
-    pub fn left_out(&self) -> usize {
-        self.left_out
+        self.len
     }
 
     /// The address of the node that a flow goes to, by its source, destination and ports alone; for people.
     #[must_use]
     pub fn node_of(&self, flow: &FlowKey) -> Option<IpAddr> {
         self.pick(flow).map(|node| self.node(node).address)
+    }
+
+    /// Returns all addresses and ports, and the nodes behind each, in no order.
+    pub fn all(&self) -> impl Iterator<Item = (Frontend, Backends)> + '_ {
+        let shards = self.shards.iter().flat_map(|shard| shard.iter());
+        shards.map(|(at, service)| (*at, self.backends(service)))
+    }
+
+    fn backends(&self, service: &Service) -> Backends {
+        let address = |node: u16| self.nodes[usize::from(node)].address;
+        let used: BTreeMap<IpAddr, u32> = match &service.choice {
+            Choice::One(node, weight) => BTreeMap::from([(address(*node), *weight)]),
+            Choice::Many { shares, .. } => shares.iter().map(|share| (share.address, share.weight)).collect(),
+        };
+        let others = service.stays.iter().map(|node| address(*node));
+        let others = others.filter(|address| !used.contains_key(address)).collect();
+        Backends { used, others, keeps_clients: service.keeps_clients }
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -154,28 +177,39 @@ impl Services {
 
     /// The node for a new flow.
     pub(crate) fn pick(&self, flow: &FlowKey) -> Option<NodeId> {
-        let service = self.services.get(&frontend(flow))?;
+        let service = self.service(flow)?;
         Some(NodeId(match &service.choice {
-            Choice::One(node) => *node,
-            Choice::Many { nodes, table } => nodes[usize::from(table.pick(client_hash(flow, service)))],
+            Choice::One(node, _) => *node,
+            Choice::Many { nodes, table, .. } => nodes[usize::from(table.pick(client_hash(flow, service)))],
         }))
     }
 
     /// Whether new flows may go to the node at `address`.
     pub(crate) fn uses(&self, flow: &FlowKey, address: IpAddr) -> bool {
-        let service = self.services.get(&frontend(flow));
-        service.zip(self.find(address)).is_some_and(|(service, node)| match &service.choice {
-            Choice::One(one) => *one == node.0,
+        self.service(flow).zip(self.find(address)).is_some_and(|(service, node)| match &service.choice {
+            Choice::One(one, _) => *one == node.0,
             Choice::Many { nodes, .. } => nodes.contains(&node.0),
         })
     }
 
     /// The node at `address` if an old flow may stay there.
     pub(crate) fn stays(&self, flow: &FlowKey, address: IpAddr) -> Option<NodeId> {
-        let service = self.services.get(&frontend(flow))?;
+        let service = self.service(flow)?;
         let node = self.find(address)?;
         service.stays.binary_search(&node.0).is_ok().then_some(node)
     }
+
+    fn service(&self, flow: &FlowKey) -> Option<&Service> {
+        let at = frontend(flow);
+        let hash = self.state.hash_one(at);
+        let found = self.shards[shard_of(hash)].find(hash, |(there, _)| *there == at);
+        found.map(|(_, service)| &**service)
+    }
+}
+
+/// Returns the shard of a hash: by bits that hash tables do not use for their buckets.
+fn shard_of(hash: u64) -> usize {
+    usize::from(hash.to_be_bytes()[2])
 }
 
 fn frontend(flow: &FlowKey) -> Frontend {
@@ -192,38 +226,52 @@ fn client_hash(flow: &FlowKey, service: &Service) -> u64 {
     }
 }
 
-/// Builds a snapshot.
+/// Builds snapshots, each from the one before and what has changed.
 #[derive(Debug)]
-pub struct ServicesBuilder<'a> {
+pub struct ServicesBuilder {
     services: Services,
-    before: Option<&'a Services>,
+    /// Tables by what they are made of: those of services that have the same nodes are one.
+    tables: BTreeMap<Arc<[Share]>, Arc<Maglev>>,
     entries: usize,
+    stays: usize,
+    left_out: BTreeSet<Frontend>,
 }
 
-impl<'a> ServicesBuilder<'a> {
+impl ServicesBuilder {
     /// Begins with the networks that cluster IPs are of, this node, and all nodes that take packets for services, at
-    /// UDP `port`. `before` lends its tables.
+    /// UDP `port`.
     #[must_use]
     pub fn new(
-        generation: u64,
         networks: &[IpNet],
         own: ServiceNode,
         nodes: impl IntoIterator<Item = ServiceNode>,
         port: u16,
-        before: Option<&'a Services>,
     ) -> Self {
         let mut nodes: Vec<ServiceNode> = nodes.into_iter().chain([own]).collect();
         nodes.sort_unstable();
         nodes.dedup_by_key(|node| node.address);
         nodes.truncate(usize::from(u16::MAX));
-        let networks = networks.to_vec();
-        let services = Services { generation, own: Some(own), port, networks, nodes, ..Services::default() };
-        Self { services, before, entries: 0 }
+        let services = Services {
+            own: Some(own),
+            port,
+            networks: networks.into(),
+            nodes: nodes.into(),
+            ..Services::default()
+        };
+        Self { services, tables: BTreeMap::new(), entries: 0, stays: 0, left_out: BTreeSet::new() }
     }
 
-    /// Adds what stands behind an address and port. Nodes that take no packets are left out; if none is left, the kernel
+    /// Takes over the tables of another one, which take the longest to make.
+    #[must_use]
+    pub fn with_tables_of(mut self, other: Self) -> Self {
+        (self.tables, self.entries) = (other.tables, other.entries);
+        self
+    }
+
+    /// Sets what stands behind an address and port. Nodes that take no packets are left out; if none is left, the kernel
     /// of the gateway's node has it.
-    pub fn service(&mut self, frontend: Frontend, backends: &Backends) {
+    pub fn set(&mut self, at: Frontend, backends: &Backends) {
+        self.remove(at);
         let known = |address: &IpAddr| self.services.find(*address).map(|node| node.0);
         let used: Vec<(u16, Share)> = backends
             .used
@@ -236,41 +284,70 @@ impl<'a> ServicesBuilder<'a> {
         stays.dedup();
         let choice = match &*used {
             [] => return,
-            [(only, _)] => Choice::One(*only),
+            [(only, share)] => Some(Choice::One(*only, share.weight)),
             several => {
                 let shares: Vec<Share> = several.iter().map(|(_, share)| *share).collect();
-                let Some(table) = self.table(shares) else {
-                    self.services.left_out += 1;
-                    return;
-                };
-                Choice::Many { nodes: several.iter().map(|(node, _)| *node).collect(), table }
+                let nodes = several.iter().map(|(node, _)| *node).collect();
+                self.table(&shares).map(|(shares, table)| Choice::Many { nodes, shares, table })
             }
         };
-        let keeps_clients = backends.keeps_clients;
-        let service = Service { choice, stays: stays.into(), keeps_clients };
-        self.services.services.insert(frontend, service);
+        let Some(choice) = choice.filter(|_| self.stays + stays.len() <= MOST_STAYS) else {
+            self.left_out.insert(at);
+            return;
+        };
+        self.stays += stays.len();
+        self.services.len += 1;
+        let service = Service { choice, stays: stays.into(), keeps_clients: backends.keeps_clients };
+        let state = self.services.state.clone();
+        let hash = state.hash_one(at);
+        let shard = Arc::make_mut(&mut self.services.shards[shard_of(hash)]);
+        shard.insert_unique(hash, (at, Arc::new(service)), |(there, _)| state.hash_one(there));
+    }
+
+    /// Removes what stands behind an address and port, if anything does.
+    pub fn remove(&mut self, at: Frontend) {
+        self.left_out.remove(&at);
+        let hash = self.services.state.hash_one(at);
+        let shard = &mut self.services.shards[shard_of(hash)];
+        if shard.find(hash, |(there, _)| *there == at).is_none() {
+            return;
+        }
+        if let Ok(entry) = Arc::make_mut(shard).find_entry(hash, |(there, _)| *there == at) {
+            let ((_, service), _) = entry.remove();
+            self.services.len -= 1;
+            self.stays -= service.stays.len();
+        }
     }
 
     /// A table over these nodes: one that there is already, or a new one if there is room.
-    fn table(&mut self, shares: Vec<Share>) -> Option<Arc<Maglev>> {
-        if let Some(table) = self.services.tables.get(&shares) {
-            return Some(Arc::clone(table));
+    fn table(&mut self, shares: &[Share]) -> Option<(Arc<[Share]>, Arc<Maglev>)> {
+        if let Some((shares, table)) = self.tables.get_key_value(shares) {
+            return Some((Arc::clone(shares), Arc::clone(table)));
         }
         let entries = Maglev::size(shares.len()) as usize;
+        if self.entries + entries > MOST_ENTRIES {
+            self.tables.retain(|_, table| Arc::strong_count(table) > 1);
+            self.entries = self.tables.keys().map(|shares| Maglev::size(shares.len()) as usize).sum();
+        }
         if self.entries + entries > MOST_ENTRIES {
             return None;
         }
         self.entries += entries;
-        let lent = self.before.and_then(|before| before.tables.get(&shares));
-        let table = lent.map_or_else(|| Arc::new(Maglev::new(&shares)), Arc::clone);
-        self.services.tables.insert(shares, Arc::clone(&table));
-        Some(table)
+        let (shares, table) = (Arc::<[Share]>::from(shares), Arc::new(Maglev::new(shares)));
+        self.tables.insert(Arc::clone(&shares), Arc::clone(&table));
+        Some((shares, table))
     }
 
-    /// The finished snapshot.
+    /// Returns how many addresses and ports there was no room for.
     #[must_use]
-    pub fn build(self) -> Services {
-        self.services
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
+    }
+
+    /// Returns a snapshot of what was set.
+    #[must_use]
+    pub fn build(&self, generation: u64) -> Services {
+        Services { generation, ..self.services.clone() }
     }
 }
 

@@ -29,15 +29,15 @@ fn node(index: u8) -> ServiceNode {
 pub(crate) fn ends() -> (End, End, Arc<Services>) {
     let (a, mut b) = pair();
     let networks = ["10.2.96.0/20".parse().expect("a network")];
-    let mut builder = ServicesBuilder::new(1, &networks, node(1), (1..=4).map(node), 4800, None);
+    let mut builder = ServicesBuilder::new(&networks, node(1), (1..=4).map(node), 4800);
     for (address, nodes) in [(AWAY, 2..=4), (HERE, 1..=1)] {
         for protocol in [6, 17] {
             let used: BTreeMap<IpAddr, u32> = nodes.clone().map(|index| (node(index).address, 1)).collect();
             let frontend = Frontend { address: address.into(), protocol, port: PORT };
-            builder.service(frontend, &Backends { used, ..Backends::default() });
+            builder.set(frontend, &Backends { used, ..Backends::default() });
         }
     }
-    let services = Arc::new(builder.build());
+    let services = Arc::new(builder.build(1));
     b.line.follow_services(Arc::new(ArcSwap::new(Arc::clone(&services))));
     (a, b, services)
 }

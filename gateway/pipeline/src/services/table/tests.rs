@@ -25,9 +25,9 @@ fn backends(used: &[(u8, u32)], others: &[u8]) -> Backends {
 /// A snapshot with one service at port 80; nodes 1 to 4 take packets, 1 is the gateway's own.
 fn services(generation: u64, backends: &Backends) -> Services {
     let networks = ["10.96.0.0/16".parse().unwrap()];
-    let mut builder = ServicesBuilder::new(generation, &networks, node(1), (1..=4).map(node), 4800, None);
-    builder.service(front(80), backends);
-    builder.build()
+    let mut builder = ServicesBuilder::new(&networks, node(1), (1..=4).map(node), 4800);
+    builder.set(front(80), backends);
+    builder.build(generation)
 }
 
 #[test]
@@ -102,19 +102,44 @@ fn a_connection_that_is_tried_again_goes_to_a_node_with_a_back_end_for_new_ones(
 }
 
 #[test]
-fn tables_over_the_same_nodes_are_one_and_are_lent_to_the_next_snapshot() {
+fn tables_over_the_same_nodes_are_one_and_are_taken_over() {
     let networks = ["10.96.0.0/16".parse().unwrap()];
-    let build = |generation, before| {
-        let mut builder =
-            ServicesBuilder::new(generation, &networks, node(1), (1..=4).map(node), 4800, before);
+    let begin = || ServicesBuilder::new(&networks, node(1), (1..=4).map(node), 4800);
+    let fill = |mut builder: ServicesBuilder| {
         for port in 80..90 {
-            builder.service(front(port), &backends(&[(1, 1), (2, 1)], &[]));
+            builder.set(front(port), &backends(&[(1, 1), (2, 1)], &[]));
         }
-        builder.build()
+        builder
     };
-    let first = build(1, None);
-    let second = build(2, Some(&first));
-    assert_eq!((first.len(), first.tables.len(), first.left_out()), (10, 1, 0));
-    let [a, b] = [&first, &second].map(|services| services.tables.values().next().unwrap());
-    assert!(Arc::ptr_eq(a, b));
+    let first = fill(begin());
+    assert_eq!((first.build(1).len(), first.tables.len(), first.left_out()), (10, 1, 0));
+    let table = Arc::clone(first.tables.values().next().unwrap());
+    let second = fill(begin().with_tables_of(first));
+    assert!(Arc::ptr_eq(&table, second.tables.values().next().unwrap()));
+}
+
+#[test]
+fn a_snapshot_differs_from_the_one_before_by_what_was_set_and_shares_the_rest() {
+    let networks = ["10.96.0.0/16".parse().unwrap()];
+    let mut builder = ServicesBuilder::new(&networks, node(1), (1..=4).map(node), 4800);
+    let wanted: BTreeMap<Frontend, Backends> =
+        (1..2000).map(|port| (front(port), backends(&[(2, 1), (3, u32::from(port % 3))], &[4]))).collect();
+    wanted.iter().for_each(|(at, backends)| builder.set(*at, backends));
+    let first = builder.build(1);
+    assert_eq!(first.all().collect::<BTreeMap<_, _>>(), wanted);
+
+    builder.set(front(7), &backends(&[(4, 2)], &[]));
+    builder.remove(front(8));
+    builder.remove(front(5000));
+    builder.set(front(9), &backends(&[(9, 2)], &[2]));
+    let second = builder.build(2);
+    let shared = first.shards.iter().zip(&second.shards).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
+    assert!(shared >= SHARDS - 3, "{shared}");
+    let mut changed = wanted.clone();
+    changed.insert(front(7), backends(&[(4, 2)], &[]));
+    changed.remove(&front(8));
+    changed.remove(&front(9));
+    assert_eq!((second.all().collect::<BTreeMap<_, _>>(), second.len()), (changed, 1997));
+    assert_eq!(first.all().collect::<BTreeMap<_, _>>(), wanted, "what workers still have");
+    assert_eq!((builder.stays, builder.left_out()), (1 + 1996 * 3, 0));
 }

@@ -1,6 +1,5 @@
 //! The services, joined: from an address and port to back ends.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -87,27 +86,15 @@ pub struct Service {
     pub backends: Vec<Backend>,
 }
 
-/// All addresses and ports of services.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Catalogue {
-    /// By address and port. Some have no back ends.
-    pub services: BTreeMap<Frontend, Service>,
-    /// Why not all of them are there.
-    pub is_cut: bool,
-}
-
-impl Catalogue {
-    /// Returns the part that one node serves by itself: its back ends for new connections, where it has any. Where none of its
-    /// own is used, those that serve while they end count: a gateway that does not know yet that others are used instead still
-    /// sends to this node.
-    pub fn on_node(&self, node: &str) -> BTreeMap<Frontend, Service> {
-        let local = self.services.iter().map(|(frontend, service)| {
-            let here = || service.backends.iter().filter(|backend| backend.node.as_deref() == Some(node));
-            let is_any_used = here().any(|backend| backend.is_used);
-            let counts = |backend: &&Backend| if is_any_used { backend.is_used } else { backend.is_serving };
-            let backends = here().filter(counts).cloned().collect();
-            (*frontend, Service { keeps_clients: service.keeps_clients, backends })
-        });
-        local.filter(|(_, service)| !service.backends.is_empty()).collect()
+impl Service {
+    /// Returns the part that one node serves by itself: its back ends for new connections, if it has any. Where none of its own
+    /// is used, those that serve while they end count: a gateway that does not know yet that others are used instead still sends
+    /// to this node.
+    pub fn on_node(&self, node: &str) -> Option<Self> {
+        let here = || self.backends.iter().filter(|backend| backend.node.as_deref() == Some(node));
+        let is_any_used = here().any(|backend| backend.is_used);
+        let counts = |backend: &&Backend| if is_any_used { backend.is_used } else { backend.is_serving };
+        let backends: Vec<Backend> = here().filter(counts).cloned().collect();
+        (!backends.is_empty()).then_some(Self { keeps_clients: self.keeps_clients, backends })
     }
 }
