@@ -139,7 +139,7 @@ fn on_node(here: &mut BTreeMap<Frontend, Service>, at: &Frontend, index: &Servic
 }
 
 fn set(builder: &mut ServicesBuilder, at: &Frontend, index: &ServiceIndex, nodes: &BTreeMap<String, IpAddr>) {
-    let backends = index.service(at).map(|service| tables::backends(&service, nodes)).unwrap_or_default();
+    let backends = index.service(at).map(|service| tables::backends(at, &service, nodes)).unwrap_or_default();
     builder.set(tables::frontend(at), &backends);
 }
 

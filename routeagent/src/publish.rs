@@ -191,7 +191,7 @@ impl<S: Store> Publisher<S> {
         let mut conditions = node_conditions(&report.conditions);
         conditions.extend(self.conditions_of_probing());
         let content = Content::new(&remotes, &checking, conditions);
-        self.wanted = Some(Content { services: report.serving.address, ..content });
+        self.wanted = Some(Content { services: services(report.serving), ..content });
         self.basis = Some(basis);
     }
 
@@ -342,6 +342,12 @@ async fn put(store: &impl Store, key: &ObjectKey, wanted: &Content) -> Result<()
     }
 }
 
+/// Returns what is said of services: where the node takes packets for them, or that it takes none.
+fn services(serving: Serving) -> Option<String> {
+    let off = || serving.is_off.then(|| annotation::NO_SERVICES.to_owned());
+    serving.address.map(|address| address.to_string()).or_else(off)
+}
+
 /// Returns the object to write. Labels and annotations of others stay.
 fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result<Object, StoreError> {
     let invalid = |source| StoreError::Invalid { key: key.clone(), source };
@@ -352,7 +358,7 @@ fn object(key: &ObjectKey, existing: Option<Object>, wanted: &Content) -> Result
     let version = wanted.status.version.clone();
     object.metadata.annotations.insert(annotation::ROUTE_AGENT.to_owned(), version);
     object.metadata.annotations.remove(annotation::SERVICES);
-    let services = wanted.services.map(|address| (annotation::SERVICES.to_owned(), address.to_string()));
+    let services = wanted.services.clone().map(|value| (annotation::SERVICES.to_owned(), value));
     object.metadata.annotations.extend(services);
     object.metadata.annotations.remove(annotation::CONDITIONS);
     if !wanted.conditions.is_empty() {

@@ -8,11 +8,13 @@
 //!   set own4, own6         service networks of the own cluster, and with several gateways its pod networks
 //!   set away4, away6       with several gateways: pods of other nodes, which this node's gateway sends to over the VXLAN
 //!   set served4, served6   service networks of the own cluster
+//!   set uplinks            devices by which the node reaches others
 //!   map frontends4, …6     cluster IP, protocol and port of each service with a back end here ▸ its chain
-//!   chain untracked        prerouting, priority raw: what only passes through this node is not tracked
+//!   chain untracked        prerouting, priority raw: what only passes through this node is not tracked; drops what comes
+//!                          from another node in this one's name
 //!   chain deliver          prerouting, before kube-proxy: translates the destination to a back end of this node
 //!   chain b-…              one for each list of back ends: picks by client address and port
-//!   chain unserved         forward: drops, and counts, what nobody has translated
+//!   chain unserved         forward, after others' filters: drops or refuses, and counts, what nobody has translated
 //!   chain host-udp         input: translates the source of UDP for a back end in the host's network
 //! ```
 //!
@@ -24,7 +26,6 @@
 //! it does behind kube-proxy.
 //!
 //! What is sent here for a cluster IP and translated by nobody would follow the default route out of the cluster, in clear.
-//! Dropped, its connection is tried again by its client, perhaps when the service is known here.
 //!
 //! A gateway's node sees the answers alone of what was sent to other nodes, and where there are several gateways, one half
 //! of most flows: connection tracking would call them invalid and kube-proxy drop them. So answers of services that come
@@ -80,6 +81,8 @@ pub struct ServiceRules {
     pub remote: BTreeSet<IpNet>,
     /// Service networks of the own cluster, disjoint.
     pub served: BTreeSet<IpNet>,
+    /// Devices by which the node reaches others.
+    pub uplinks: BTreeSet<String>,
     /// Networks of the own cluster, disjoint: what comes from them over the VXLAN for a remote cluster only passes through,
     /// and this node sees the answers alone. Those of services always, those of pods where there are several gateways.
     pub own: BTreeSet<IpNet>,
@@ -214,8 +217,10 @@ impl Table {
 fn sets(rules: &ServiceRules) -> Elements {
     let mut sets = Elements::new();
     let mut put = |set: String, element| sets.entry(set).or_default().insert(element);
-    for device in &rules.inlets {
-        put("inlets".to_owned(), Element::Device(device.clone()));
+    for (set, devices) in [("inlets", &rules.inlets), ("uplinks", &rules.uplinks)] {
+        for device in devices {
+            put(set.to_owned(), Element::Device(device.clone()));
+        }
     }
     let named =
         [("remote", &rules.remote), ("served", &rules.served), ("own", &rules.own), ("away", &rules.relayed)];

@@ -58,7 +58,7 @@ pub struct Content {
     /// Its annotation of conditions, empty if there is none.
     pub conditions: Vec<NodeCondition>,
     /// Its annotation of where the node takes packets for services.
-    pub services: Option<IpAddr>,
+    pub services: Option<String>,
 }
 
 impl Content {

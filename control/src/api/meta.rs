@@ -57,8 +57,11 @@ pub mod annotation {
     /// Ours, on RouteAgent objects: which version of Trieste's route agent wrote the status. Of use while it is the
     /// status's own version: upstream's agent, which says another one there, leaves annotations as they are.
     pub const ROUTE_AGENT: &str = "trieste.io/route-agent";
-    /// Ours, on RouteAgent objects: the address at which the node takes packets for services that have a back end on it.
+    /// Ours, on RouteAgent objects: the address at which the node takes packets for services that have a back end on it, or
+    /// [`NO_SERVICES`]. Absent while its route agent does not know yet.
     pub const SERVICES: &str = "trieste.io/services";
+    /// Value of [`SERVICES`]: the node takes none.
+    pub const NO_SERVICES: &str = "none";
     /// Ours, on the own Cluster object: those of its `cluster_cidr` that are not pods' networks, separated by commas; absent or
     /// empty if there are none.
     pub const EXTRA_CIDRS: &str = "trieste.io/extra-cidrs";

@@ -48,6 +48,12 @@ impl RouteAgent {
         address.parse().ok()
     }
 
+    /// Returns `true` if the node takes no packets for services, and its route agent says so.
+    pub fn takes_no_services(&self) -> bool {
+        let value = self.metadata.annotations.get(annotation::SERVICES);
+        self.is_ours() && value.is_some_and(|value| value == annotation::NO_SERVICES)
+    }
+
     /// Returns `true` if our route agent is the one that wrote the status last.
     pub fn is_ours(&self) -> bool {
         self.metadata.annotations.get(annotation::ROUTE_AGENT) == Some(&self.status.version)

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Frontend, ServiceIndex};
 use crate::api::{Kind, Object, ObjectKey};
-use crate::store::{Store, StoreEvent};
+use crate::store::{Store, StoreError, StoreEvent};
 
 /// Ours: what changes in quick succession is one change.
 const AT_LEAST: Duration = Duration::from_millis(20);
@@ -24,6 +24,8 @@ pub struct ServiceWatch {
     index: ServiceIndex,
     unavailable: BTreeMap<Kind, String>,
     withheld: Withheld,
+    /// Kinds that may not be read.
+    forbidden: BTreeSet<Kind>,
     /// Why they, or some of them, cannot be read.
     error: Option<String>,
     is_due: bool,
@@ -42,6 +44,7 @@ impl ServiceWatch {
             index: ServiceIndex::default(),
             unavailable: BTreeMap::new(),
             withheld: Withheld::default(),
+            forbidden: BTreeSet::new(),
             error: None,
             is_due: false,
             handed_over: None,
@@ -89,8 +92,18 @@ impl ServiceWatch {
         self.error.as_deref()
     }
 
+    /// Returns `true` if they may not be read.
+    pub fn is_forbidden(&self) -> bool {
+        !self.forbidden.is_empty()
+    }
+
     fn take(&mut self, kind: Kind, event: &StoreEvent) {
         self.withheld.take(kind, event);
+        if matches!(event, StoreEvent::Unavailable(StoreError::Forbidden { .. })) {
+            self.forbidden.insert(kind);
+        } else {
+            self.forbidden.remove(&kind);
+        }
         match event {
             StoreEvent::Unavailable(error) => drop(self.unavailable.insert(kind, error.to_string())),
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => {

@@ -126,12 +126,23 @@ impl Following {
     fn report_unknown(&self, event: &StoreEvent) {
         let message = match event {
             StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) => Some(format!(
-                "{error}; packets for services of this cluster go to kube-proxy on this node and not straight to their nodes"
+                "{error}; packets for services of this cluster go to kube-proxy on this node and not straight to their nodes, those known until now after ten minutes"
             )),
             StoreEvent::Unavailable(_) => return,
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => None,
         };
         self.conditions.put("RouteAgentsNotKnown", Severity::Info, "", message);
+    }
+
+    /// Leaves all packets for services to kube-proxy, now and after a restart.
+    fn leave_all(&self, writer: Option<&Writer>) {
+        self.conditions.put("TooManyServices", Severity::Warning, "", None);
+        if !self.services.load().is_empty() {
+            self.services.store(Arc::default());
+        }
+        if let Some(writer) = writer {
+            writer.set(None);
+        }
     }
 
     /// Publishes the snapshot. Until the services are known it stays as the process before has left it.
@@ -141,18 +152,12 @@ impl Following {
             format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
         });
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
-        let Some(service_watch) = &state.service_watch else {
-            state.builder = None;
-            self.conditions.put("TooManyServices", Severity::Warning, "", None);
-            if !self.services.load().is_empty() {
-                self.services.store(Arc::default());
+        let index = state.service_watch.as_ref().and_then(ServiceWatch::services);
+        let Some((&own, index)) = state.addresses.get(&self.node).zip(index) else {
+            if state.service_watch.as_ref().is_none_or(ServiceWatch::is_forbidden) {
+                state.builder = None;
+                self.leave_all(writer);
             }
-            if let Some(writer) = writer {
-                writer.set(None);
-            }
-            return;
-        };
-        let Some((&own, index)) = state.addresses.get(&self.node).zip(service_watch.services()) else {
             return;
         };
         let builder = match (changed, state.builder.take()) {
@@ -193,7 +198,7 @@ fn set<'a>(
 ) -> ServicesBuilder {
     for at in all {
         match index.service(at) {
-            Some(service) => builder.set(tables::frontend(at), &tables::backends(&service, nodes)),
+            Some(service) => builder.set(tables::frontend(at), &tables::backends(at, &service, nodes)),
             None => builder.remove(tables::frontend(at)),
         }
     }

@@ -197,14 +197,13 @@ impl Host for Kernel {
                 self.handle().rule().del(rule_message(rule)).execute().await.map_err(refused)
             }
             Change::Guard(change) => nft::apply(change).await,
-            Change::Services(change) => nft::transact(&render(change)).await,
-            Change::Clusterset(change) => {
+            Change::Services(change) | Change::Clusterset(change) => {
                 nft::transact(&render(change)).await?;
                 let stale = change.lost_udp();
                 if !stale.is_empty()
                     && let Err(error) = conntrack::remove(&stale)
                 {
-                    warn!(%error, "UDP flows of clusterset IPs stay with targets that are none any more");
+                    warn!(%error, "UDP flows of services stay with back ends that are none any more");
                 }
                 Ok(())
             }

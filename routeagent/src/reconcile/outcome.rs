@@ -27,6 +27,8 @@ pub struct Serving {
     pub has_table: bool,
     /// Where it takes them, once the table says what is known.
     pub address: Option<IpAddr>,
+    /// Whether it takes none, whatever will be known.
+    pub is_off: bool,
 }
 
 /// Ours: most changes of one pass, and most conditions of one kind, that have a line each in the log; the others are counted. A
@@ -61,6 +63,7 @@ pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_ser
         DesiredServices::Absent | DesiredServices::AsItIs => None,
     };
     Serving {
+        is_off: hostnet.services == DesiredServices::Absent,
         has_table: has_table && hostnet.services != DesiredServices::Absent,
         address: address.filter(|_| has_table && !failed.iter().any(is_hindering)),
     }

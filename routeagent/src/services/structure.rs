@@ -10,14 +10,15 @@ use crate::nft::{
 
 /// Before kube-proxy's destination NAT (-100), whose chains then leave the packet alone.
 pub(crate) const PRIORITY_BEFORE_KUBE_PROXY: i32 = -110;
-/// Where packets are usually filtered: after destination NAT.
-const PRIORITY_FILTER: i32 = 0;
+/// After the others' filters (0).
+const PRIORITY_AFTER_FILTERS: i32 = 10;
 /// Where sources are usually translated.
 const PRIORITY_SOURCE_NAT: i32 = 100;
 
 /// Names, types and kinds of the sets.
-const SETS: [(&str, &str, bool); 9] = [
+const SETS: [(&str, &str, bool); 10] = [
     ("inlets", "ifname", false),
+    ("uplinks", "ifname", false),
     ("remote4", "ipv4_addr", true),
     ("remote6", "ipv6_addr", true),
     ("served4", "ipv4_addr", true),
@@ -31,15 +32,17 @@ const SETS: [(&str, &str, bool); 9] = [
 /// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
 pub(super) fn structure() -> Vec<Value> {
     let mut objects = vec![nft::table(SERVICES_TABLE)];
-    objects.extend(Family::ALL.map(|family| {
-        json!({"counter": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": unserved_counter(family)}})
-    }));
+    for name in
+        ["forged", "unserved"].into_iter().flat_map(|name| Family::ALL.map(|family| counter(name, family)))
+    {
+        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}}));
+    }
     objects.extend(SETS.map(|set| nft::set(SERVICES_TABLE, set)));
     objects.extend(Family::ALL.map(|family| map(SERVICES_TABLE, family)));
     let chains = [
         ("untracked", "filter", "prerouting", PRIORITY_RAW, untracked()),
         ("deliver", "nat", "prerouting", PRIORITY_BEFORE_KUBE_PROXY, deliver()),
-        ("unserved", "filter", "forward", PRIORITY_FILTER, unserved()),
+        ("unserved", "filter", "forward", PRIORITY_AFTER_FILTERS, unserved()),
         ("host-udp", "nat", "input", PRIORITY_SOURCE_NAT, host_udp()),
     ];
     objects.extend(chains.iter().map(|(name, kind, hook, priority, _)| {
@@ -54,8 +57,15 @@ pub(super) fn structure() -> Vec<Value> {
 
 fn untracked() -> Vec<Value> {
     let by_vxlan = || is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
+    // Cluster IPs are addresses of every node where kube-proxy is in IPVS mode; nobody else has this node's.
+    let is_local = || is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local");
+    let forged = |family: Family| {
+        let not_served = is_not(&field(protocol(family), "saddr"), &format!("@served{}", family.digit()));
+        json!([by_vxlan(), not_served, is_local(), {"counter": counter("forged", family)}, {"drop": null}])
+    };
     let rules = |family: Family| {
         [
+            forged(family),
             json!([by_vxlan(), in_set(family, "saddr", "own"), in_set(family, "daddr", "remote"), {"notrack": null}]),
             json!([by_inlet("iifname"), in_set(family, "saddr", "remote"), in_set(family, "daddr", "away"), {"notrack": null}]),
         ]
@@ -67,19 +77,26 @@ fn deliver() -> Vec<Value> {
     Family::ALL.into_iter().map(|family| json!([by_inlet("iifname"), lookup(family)])).collect()
 }
 
-/// Drops packets that are still for a cluster IP after everybody's destination NAT, and about to leave for neither another
-/// node of ours nor a remote cluster.
+/// Ends packets that are still for a cluster IP after everybody's destination NAT, and about to leave the node as they are.
+/// What another gateway has sent here is tried again by its client, perhaps when the service is known here; all else is
+/// refused, as kube-proxy refuses what is for a service without back ends.
 fn unserved() -> Vec<Value> {
-    let rule = |family| {
-        let count = json!({"counter": unserved_counter(family)});
-        let leaves = is_not(&json!({"meta": {"key": "oifname"}}), "@inlets");
-        json!([by_inlet("iifname"), leaves, in_set(family, "daddr", "served"), count, {"drop": null}])
+    let rules = |family| {
+        let leaves = || is(&json!({"meta": {"key": "oifname"}}), "@uplinks");
+        let served = || in_set(family, "daddr", "served");
+        let count = || json!({"counter": counter("unserved", family)});
+        let by_vxlan = is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
+        let refuse = json!({"reject": {"type": "icmpx", "expr": "port-unreachable"}});
+        [
+            json!([by_vxlan, leaves(), served(), count(), {"drop": null}]),
+            json!([by_inlet("iifname"), leaves(), served(), count(), refuse]),
+        ]
     };
-    Family::ALL.into_iter().map(rule).collect()
+    Family::ALL.into_iter().flat_map(rules).collect()
 }
 
-fn unserved_counter(family: Family) -> String {
-    format!("unserved{}", family.digit())
+fn counter(name: &str, family: Family) -> String {
+    format!("{name}{}", family.digit())
 }
 
 /// Gives UDP for a back end in the host's network the back end's address as source: the server's answer then has it too,

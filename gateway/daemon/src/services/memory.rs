@@ -27,6 +27,8 @@ const REST: u32 = 20;
 /// Ours: shortest time between two writes. What a crash within it loses is read from the API server, if that answers.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Ours: how long after one that has failed.
+const RETRY: Duration = Duration::from_secs(30);
 /// Ours: what a disk is written to at most, while services change all the time.
 const BYTES_PER_SECOND: usize = 100_000;
 
@@ -158,7 +160,12 @@ async fn write(path: PathBuf, mut wanted: watch::Receiver<Option<Wanted>>, condi
         let problem = written.err().map(|error| {
             format!("which nodes serve what is not remembered for a restart, which then ends connections to services: {error}")
         });
+        let has_failed = problem.is_some();
         conditions.put("StateNotKept", Severity::Warning, "services", problem);
+        if has_failed {
+            wanted.mark_changed();
+            tokio::time::sleep(RETRY).await;
+        }
         tokio::time::sleep(rest(started.elapsed(), bytes)).await;
     }
 }

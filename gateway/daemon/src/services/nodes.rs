@@ -1,16 +1,19 @@
 //! Nodes that accept packets for services, by the objects of their route agents. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use trieste_control::api::{Object, Resource as _, RouteAgent};
-use trieste_control::store::StoreEvent;
+use trieste_control::store::{StoreError, StoreEvent};
 
 /// How long a node counts after its route agent has removed its object, as it does when it stops, while the API server
 /// answers: the node's rules stay in the kernel, and a new agent is about to start. Ours: time enough to pull an image; then
 /// the back ends in those rules are too old. If the node is gone, so are its back ends.
 const AFTER_STOP: Duration = Duration::from_secs(600);
+/// How long a node counts whose route agent runs and does not say whether it takes packets, as it does when it has just
+/// started.
+const UNSAID: Duration = Duration::from_secs(120);
 /// Largest number of nodes.
 const MOST_NODES: usize = 10_000;
 
@@ -38,8 +41,7 @@ impl Nodes {
 
     /// Applies an event; returns `true` if the snapshot may have changed.
     pub(super) fn take(&mut self, event: &StoreEvent, now: Instant) -> bool {
-        let was_unavailable =
-            std::mem::replace(&mut self.is_unavailable, matches!(event, StoreEvent::Unavailable(_)));
+        let was_unavailable = std::mem::replace(&mut self.is_unavailable, is_unavailable(event));
         if was_unavailable && !self.is_unavailable {
             self.nodes
                 .values_mut()
@@ -48,25 +50,31 @@ impl Nodes {
         }
         match event {
             StoreEvent::Listed(objects) => {
-                let listed: BTreeMap<&str, IpAddr> = objects.iter().filter_map(read).collect();
-                let mut has_changed = false;
-                for (name, node) in &mut self.nodes {
-                    if !listed.contains_key(name.as_str()) && node.until.is_none() {
-                        node.until = Some(now + AFTER_STOP);
-                        has_changed = true;
-                    }
-                }
-                listed
-                    .into_iter()
-                    .fold(has_changed, |has_changed, (name, address)| self.put(name, address) || has_changed)
+                let listed: BTreeSet<&str> =
+                    objects.iter().map(|object| object.metadata.name.as_str()).collect();
+                let stopped = self.nodes.iter_mut().filter(|(name, _)| !listed.contains(name.as_str()));
+                stopped.for_each(|(_, node)| node.end_in(AFTER_STOP, now));
+                objects.iter().fold(false, |has_changed, object| self.apply(object, now) | has_changed)
             }
-            StoreEvent::Applied(object) => match read(object) {
-                Some((name, address)) => self.put(name, address),
-                None => self.fade(&object.metadata.name, now),
-            },
-            StoreEvent::Deleted(object) => self.fade(&object.metadata.name, now),
+            StoreEvent::Applied(object) => self.apply(object, now),
+            StoreEvent::Deleted(object) => self.end_in(&object.metadata.name, AFTER_STOP, now),
+            StoreEvent::Unavailable(StoreError::Forbidden { .. }) => {
+                // Nobody may say any more that nodes take packets.
+                self.nodes.values_mut().for_each(|node| node.end_in(AFTER_STOP, now));
+                false
+            }
             // The last state stays; an unavailable store is reported elsewhere.
             StoreEvent::Unavailable(_) | _ => false,
+        }
+    }
+
+    fn apply(&mut self, object: &Object, now: Instant) -> bool {
+        let name = object.metadata.name.as_str();
+        let agent = RouteAgent::from_object(object).ok();
+        match agent.as_ref().map(|agent| (agent.services_address(), agent.takes_no_services())) {
+            Some((Some(address), _)) => self.put(name, address),
+            Some((None, true)) => self.nodes.remove(name).is_some(),
+            _ => self.end_in(name, UNSAID, now),
         }
     }
 
@@ -78,11 +86,11 @@ impl Nodes {
         self.nodes.insert(name.to_owned(), node).is_none_or(|before| before.address != address)
     }
 
-    fn fade(&mut self, name: &str, now: Instant) -> bool {
+    /// Lets a node end. It still counts, for now.
+    fn end_in(&mut self, name: &str, time: Duration, now: Instant) -> bool {
         if let Some(node) = self.nodes.get_mut(name) {
-            node.until.get_or_insert(now + AFTER_STOP);
+            node.end_in(time, now);
         }
-        // It still counts, for now.
         false
     }
 
@@ -107,16 +115,20 @@ impl Nodes {
     }
 }
 
-/// Returns a node's name, and the address at which it accepts packets for services.
-fn read(object: &Object) -> Option<(&str, IpAddr)> {
-    let agent = RouteAgent::from_object(object).ok()?;
-    Some((object.metadata.name.as_str(), agent.services_address()?))
+impl Node {
+    fn end_in(&mut self, time: Duration, now: Instant) {
+        self.until.get_or_insert(now + time);
+    }
+}
+
+/// Returns `true` for a store that does not answer: nobody can say anything there.
+fn is_unavailable(event: &StoreEvent) -> bool {
+    matches!(event, StoreEvent::Unavailable(error) if !matches!(error, StoreError::Forbidden { .. }))
 }
 
 #[cfg(test)]
 mod tests {
     use trieste_control::api::{RouteAgentStatus, annotation};
-    use trieste_control::store::StoreError;
 
     use super::*;
 
@@ -140,7 +152,7 @@ mod tests {
         assert!(!nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start), "it is back");
         assert_eq!(nodes.next_end(), None);
         nodes.take(&StoreEvent::Applied(agent("w1", None)), start);
-        assert!(nodes.end(start + AFTER_STOP) && !nodes.addresses().contains_key("w1"));
+        assert!(nodes.end(start + UNSAID) && !nodes.addresses().contains_key("w1"));
     }
 
     #[test]
@@ -172,5 +184,24 @@ mod tests {
         let back = start + AFTER_STOP * 3;
         nodes.take(&StoreEvent::Applied(agent("w2", None)), back);
         assert_eq!(nodes.next_end(), Some(back + AFTER_STOP));
+    }
+
+    #[test]
+    fn a_node_whose_agent_says_that_it_takes_none_counts_no_more() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start);
+        assert!(nodes.take(&StoreEvent::Applied(agent("w1", Some("none"))), start));
+        assert!(nodes.addresses().is_empty() && nodes.next_end().is_none());
+    }
+
+    #[test]
+    fn without_the_right_to_read_route_agents_all_nodes_end() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start);
+        let source = std::io::ErrorKind::PermissionDenied.into();
+        let forbidden = StoreError::Forbidden { operation: "list".to_owned(), source };
+        nodes.take(&StoreEvent::Unavailable(forbidden), start);
+        assert!(nodes.addresses().contains_key("w1"), "for now");
+        assert!(nodes.end(start + AFTER_STOP) && nodes.addresses().is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use trieste_control::devices::{VX_PORT, vx_mac};
-use trieste_control::services;
+use trieste_control::services::{self, Protocol};
 use trieste_pipeline::services::{Backends, Frontend, ServiceNode, ServicesBuilder};
 
 /// Returns the builder of snapshots without services: `nodes` take packets for them at these addresses, `own` is this
@@ -22,15 +22,20 @@ pub fn frontend(at: &services::Frontend) -> Frontend {
     Frontend { address: at.address, protocol: at.protocol.number(), port: at.port }
 }
 
-/// Returns which of these nodes stand behind a service.
+/// Returns which of these nodes stand behind the service at an address and port. UDP has no connections that would stay with a
+/// back end that no longer serves.
 #[must_use]
-pub fn backends(service: &services::Service, nodes: &BTreeMap<String, IpAddr>) -> Backends {
+pub fn backends(
+    at: &services::Frontend,
+    service: &services::Service,
+    nodes: &BTreeMap<String, IpAddr>,
+) -> Backends {
     let mut backends = Backends { keeps_clients: service.keeps_clients, ..Backends::default() };
     for backend in &service.backends {
         let Some(&address) = backend.node.as_deref().and_then(|node| nodes.get(node)) else { continue };
         if backend.is_used {
             *backends.used.entry(address).or_default() += 1;
-        } else {
+        } else if backend.is_serving || at.protocol != Protocol::Udp {
             backends.others.insert(address);
         }
     }
@@ -68,13 +73,15 @@ mod tests {
         let nodes =
             BTreeMap::from([("gw1".to_owned(), ip("172.31.9.1")), ("w1".to_owned(), ip("172.31.9.3"))]);
         let mut builder = delivery(&["10.96.0.0/16".parse().unwrap()], ip("172.31.9.1"), &nodes);
-        builder.set(frontend(&at), &backends(&service, &nodes));
+        builder.set(frontend(&at), &backends(&at, &service, &nodes));
         let snapshot = builder.build(1);
         for port in 1..50 {
             let flow = FlowKey::new(ip("10.2.0.1"), ip("10.96.0.10"), 6, port, 80);
             assert_eq!(snapshot.node_of(&flow), Some(ip("172.31.9.3")));
         }
         assert_eq!((snapshot.len(), builder.left_out()), (1, 0));
+        let by = |protocol| backends(&services::Frontend { protocol, ..at }, &service, &nodes).others.len();
+        assert_eq!((by(Protocol::Tcp), by(Protocol::Udp)), (1, 0));
         builder.remove(frontend(&at));
         assert!(builder.build(2).is_empty());
     }

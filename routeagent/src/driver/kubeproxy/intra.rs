@@ -69,9 +69,6 @@ fn settings(has_ipv6: bool) -> Vec<(Sysctl, u32)> {
         (Sysctl::of(Family::V4, VX_DEVICE, "forwarding"), 1),
         // Loose: the way back to a pod on another node is the network plugin's, not this device.
         (Sysctl::of(Family::V4, VX_DEVICE, "rp_filter"), 2),
-        // kube-proxy's IPVS mode gives every node the cluster IPs; without it the kernel calls answers of services, which
-        // come to the gateway's node with such a source, martians.
-        (Sysctl::of(Family::V4, VX_DEVICE, "accept_local"), 1),
         // Without use for it, IPv6 only sends solicitations to every peer.
         (Sysctl::of(Family::V6, VX_DEVICE, "disable_ipv6"), u32::from(!has_ipv6)),
     ];

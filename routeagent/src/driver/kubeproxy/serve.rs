@@ -17,17 +17,23 @@ use ipnet::IpNet;
 use crate::admit::Admission;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::driver::Desired;
-use crate::hostnet::HostNet;
+use crate::family::Family;
+use crate::hostnet::{HostNet, Sysctl};
 use crate::networks::disjoint;
 use crate::services::{DesiredServices, ServiceRules};
 use crate::state::ClusterState;
 
 /// Adds the table for them. Before the services are known it stays as it is.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {
+    let hostnet = &mut desired.hostnet;
+    // kube-proxy's IPVS mode gives every node the cluster IPs; without it the kernel calls answers of services, which come to
+    // the gateway's node with such a source, martians. The table drops what comes with other addresses of the node.
+    let accept_local = Sysctl::of(Family::V4, VX_DEVICE, "accept_local");
+    let has_device = hostnet.vxlan.is_some();
     if !state.services.is_wanted {
+        hostnet.sysctls.extend(has_device.then_some((accept_local, 0)));
         return;
     }
-    let hostnet = &mut desired.hostnet;
     let (Some(services), Some(at)) = (&state.services.here, address(hostnet, state)) else {
         hostnet.services = DesiredServices::AsItIs;
         return;
@@ -38,10 +44,12 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         served: disjoint(&state.node.service_networks),
+        uplinks: state.uplinks(),
         own,
         relayed,
         services: (**services).clone(),
     };
+    hostnet.sysctls.extend(has_device.then_some((accept_local, 1)));
     hostnet.services = DesiredServices::Rules { at, rules };
 }
 

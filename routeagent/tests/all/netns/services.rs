@@ -5,7 +5,8 @@
 //! the two sees the other half of the flow. Every node has kube-proxy's chains of both kinds besides those of
 //! `cluster.rs`: what connection tracking calls invalid is dropped.
 
-use std::net::{IpAddr, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use serde_json::json;
@@ -277,7 +278,7 @@ fn ask_any(lab: &Lab, place: &str, port: u16, to: &str) -> std::io::Result<IpAdd
 }
 
 #[test]
-fn a_udp_server_of_the_host_that_binds_any_address_answers_and_what_nobody_serves_goes_nowhere() {
+fn a_udp_server_of_the_host_is_reached_and_what_nobody_serves_or_somebody_forges_goes_nowhere() {
     let Some(lab) = cluster() else { return };
     let spec = json!({"clusterIP": "100.65.0.53", "clusterIPs": ["100.65.0.53"],
         "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]});
@@ -297,6 +298,25 @@ fn a_udp_server_of_the_host_that_binds_any_address_answers_and_what_nobody_serve
 
     let unserved = || lab.run("gw1", "nft", &["list", "counter", "inet", "trieste-services", "unserved4"]);
     assert!(unserved().contains("packets 0 "), "{}", unserved());
-    ask_any(&lab, "gw1", 5354, "100.65.0.54:53").unwrap_err();
-    assert!(unserved().contains("packets 1 "), "{}", unserved());
+    let refused = ask_any(&lab, "gw1", 5354, "100.65.0.54:53").unwrap_err();
+    assert!(unserved().contains("packets 1 "), "{refused}: {}", unserved());
+
+    let to: SocketAddr = "100.65.0.99:80".parse().unwrap();
+    let refused =
+        lab.inside("remote", || TcpStream::connect_timeout(&to, Duration::from_secs(5))).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+
+    // A pod of another node in the name of the gateway's node.
+    for device in ["all", "eth0", "cni0", "vx-submariner"] {
+        for place in ["gw1", "w1"] {
+            lab.run(place, "sysctl", &["-qw", &format!("net.ipv4.conf.{device}.rp_filter=0")]);
+        }
+    }
+    lab.ip("pod-w1", &["address", "add", "172.31.1.11/32", "dev", "lo"]);
+    let forger = lab.inside("pod-w1", || UdpSocket::bind("172.31.1.11:0")).unwrap();
+    forger.send_to(b"forged", "10.2.0.9:9").unwrap();
+    eventually("the forged packet to be dropped", || {
+        let forged = lab.run("gw1", "nft", &["list", "counter", "inet", "trieste-services", "forged4"]);
+        forged.contains("packets 1 ")
+    });
 }

@@ -1,8 +1,11 @@
 //! Services of a cluster that has no kube-proxy: nodes with back ends translate what its gateway sends them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Instant;
 
 use anyhow::Context;
+use serde_json::json;
 use trieste_tests::clusters::Node;
 use trieste_tests::flow::Stream;
 use trieste_tests::lab::Lab;
@@ -31,6 +34,7 @@ pub(crate) fn run(lab: &Lab, sides: &[Side<'_>; 2], table: &Table) {
         });
         flows::to_services(lab, sides, table);
         as_with_ipvs(lab, sides, table);
+        table.row("SV-6", "a service without back ends: refused at once", || without_backends(sides));
         table.row(
             "SV-4",
             "the only gateway's process killed, no API server: a connection to a service",
@@ -59,6 +63,21 @@ fn as_with_ipvs(lab: &Lab, sides: &[Side<'_>; 2], table: &Table) {
     });
     flows::to_services(lab, sides, table);
     in_parallel(&nodes, |node| node.hold_cluster_ips("delete", &all).unwrap());
+}
+
+/// Nobody has to wait for what nobody serves.
+fn without_backends([east, west]: &[Side<'_>; 2]) -> anyhow::Result<String> {
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "nobody", "namespace": "default"},
+        "spec": {"selector": {"app": "nobody"}, "ports": [{"port": SERVICE_PORT}]}});
+    let made = west.cluster.client().apply(&service)?;
+    let ip: IpAddr = made["spec"]["clusterIP"].as_str().context("a service has an address")?.parse()?;
+    let to = SocketAddr::new(ip, SERVICE_PORT);
+    let started = Instant::now();
+    let answer = east.on_worker.pod.netns().enter(|| Ok(TcpStream::connect_timeout(&to, STANDS)))?;
+    let error = answer.err().context("somebody has answered")?;
+    anyhow::ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
+    Ok(format!("after {:.2?}", started.elapsed()))
 }
 
 /// A connection outlives the process of the only gateway, and new ones are possible, while nobody can say what serves.
