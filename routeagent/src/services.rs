@@ -8,7 +8,6 @@
 //!   set own4, own6         service networks of the own cluster, and with several gateways its pod networks
 //!   set away4, away6       with several gateways: pods of other nodes, which this node's gateway sends to over the VXLAN
 //!   set served4, served6   service networks of the own cluster
-//!   set uplinks            devices by which the node reaches others
 //!   map frontends4, …6     cluster IP, protocol and port of each service with a back end here ▸ its chain
 //!   chain untracked        prerouting, priority raw: what only passes through this node is not tracked; drops what comes
 //!                          from another node in this one's name
@@ -81,8 +80,6 @@ pub struct ServiceRules {
     pub remote: BTreeSet<IpNet>,
     /// Service networks of the own cluster, disjoint.
     pub served: BTreeSet<IpNet>,
-    /// Devices by which the node reaches others.
-    pub uplinks: BTreeSet<String>,
     /// Networks of the own cluster, disjoint: what comes from them over the VXLAN for a remote cluster only passes through,
     /// and this node sees the answers alone. Those of services always, those of pods where there are several gateways.
     pub own: BTreeSet<IpNet>,
@@ -217,10 +214,8 @@ impl Table {
 fn sets(rules: &ServiceRules) -> Elements {
     let mut sets = Elements::new();
     let mut put = |set: String, element| sets.entry(set).or_default().insert(element);
-    for (set, devices) in [("inlets", &rules.inlets), ("uplinks", &rules.uplinks)] {
-        for device in devices {
-            put(set.to_owned(), Element::Device(device.clone()));
-        }
+    for device in &rules.inlets {
+        put("inlets".to_owned(), Element::Device(device.clone()));
     }
     let named =
         [("remote", &rules.remote), ("served", &rules.served), ("own", &rules.own), ("away", &rules.relayed)];

@@ -162,9 +162,12 @@ impl ServiceIndex {
         if self.services.get(&name) == Some(&row) {
             return false;
         }
-        self.remove(kind, &name);
+        if let Some(before) = self.services.get(&name) {
+            self.claims.remove(&name, before.frontends());
+        }
         self.claims.add(&name, row.frontends());
         self.services.insert(name, row);
+        self.admit();
         true
     }
 

@@ -33,7 +33,7 @@ use trieste_pipeline::services::{Services, ServicesBuilder};
 
 pub(crate) use memory::{RememberedServices, ServicesMemory, remove_files};
 use memory::{Source, Writer};
-use nodes::Nodes;
+use nodes::{AFTER_STOP, Nodes};
 
 use crate::tables;
 
@@ -72,6 +72,8 @@ struct State {
     service_watch: Option<ServiceWatch>,
     builder: Option<ServicesBuilder>,
     generation: u64,
+    /// Until when they count although they may not be read any more.
+    forbidden_until: Option<Instant>,
 }
 
 impl Following {
@@ -107,6 +109,9 @@ impl Following {
                     () = sleep_until(state.nodes.next_end()) => if state.nodes.end(Instant::now()) {
                         break Changed::All;
                     },
+                    () = sleep_until(state.forbidden_until.filter(|until| Instant::now() < *until)) => {
+                        break Changed::All;
+                    }
                 }
             };
         }
@@ -152,14 +157,17 @@ impl Following {
             format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
         });
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
-        let index = state.service_watch.as_ref().and_then(ServiceWatch::services);
-        let Some((&own, index)) = state.addresses.get(&self.node).zip(index) else {
-            if state.service_watch.as_ref().is_none_or(ServiceWatch::is_forbidden) {
-                state.builder = None;
-                self.leave_all(writer);
-            }
+        let is_forbidden = state.service_watch.as_ref().is_some_and(ServiceWatch::is_forbidden);
+        let now = Instant::now();
+        let until = is_forbidden.then(|| state.forbidden_until.unwrap_or(now + AFTER_STOP));
+        state.forbidden_until = until;
+        if state.service_watch.is_none() || until.is_some_and(|until| until <= now) {
+            state.builder = None;
+            self.leave_all(writer);
             return;
-        };
+        }
+        let index = state.service_watch.as_ref().and_then(ServiceWatch::services);
+        let Some((&own, index)) = state.addresses.get(&self.node).zip(index) else { return };
         let builder = match (changed, state.builder.take()) {
             (Changed::Some(changed), Some(builder)) if builder.left_out() == 0 => {
                 if changed.is_empty() {

@@ -200,10 +200,13 @@ impl Host for Kernel {
             Change::Services(change) | Change::Clusterset(change) => {
                 nft::transact(&render(change)).await?;
                 let stale = change.lost_udp();
-                if !stale.is_empty()
-                    && let Err(error) = conntrack::remove(&stale)
-                {
-                    warn!(%error, "UDP flows of services stay with back ends that are none any more");
+                if !stale.is_empty() {
+                    // The kernel's whole table is read, which notices of gateways must not wait for.
+                    tokio::task::spawn_blocking(move || {
+                        if let Err(error) = conntrack::remove(&stale) {
+                            warn!(%error, "UDP flows of services stay with back ends that are none any more");
+                        }
+                    });
                 }
                 Ok(())
             }

@@ -54,16 +54,21 @@ pub(super) fn shortened<'a>(
 }
 
 /// Returns what the node does for services after a pass.
-pub(super) fn serving(hostnet: &HostNet, plan: &Plan, failed: &[Change], had_services: bool) -> Serving {
+pub(super) fn serving(
+    hostnet: &HostNet,
+    plan: &Plan,
+    failed: &[Change],
+    had_services: Option<bool>,
+) -> Serving {
     let is_made = plan.changes.iter().any(|change| matches!(change, Change::Services(_)));
     let is_hindering = |change: &Change| matches!(change, Change::Services(_) | Change::BetweenNodes(_));
-    let has_table = had_services || (is_made && !failed.iter().any(is_hindering));
+    let has_table = had_services == Some(true) || (is_made && !failed.iter().any(is_hindering));
     let address = match &hostnet.services {
         DesiredServices::Rules { at, .. } => Some(*at),
         DesiredServices::Absent | DesiredServices::AsItIs => None,
     };
     Serving {
-        is_off: hostnet.services == DesiredServices::Absent,
+        is_off: hostnet.services == DesiredServices::Absent && had_services.is_some(),
         has_table: has_table && hostnet.services != DesiredServices::Absent,
         address: address.filter(|_| has_table && !failed.iter().any(is_hindering)),
     }

@@ -85,7 +85,11 @@ impl<H: Host> Reconciler<H> {
         plan.conditions.extend(view.conditions.iter().cloned());
         plan.conditions.extend(observed.conditions.iter().cloned());
         let has_filter = observed.guard != ObservedGuard::Unknown;
-        let had_services = matches!(observed.services, ObservedServices::Present(_));
+        let had_services = match observed.services {
+            ObservedServices::Unknown => None,
+            ObservedServices::Absent => Some(false),
+            ObservedServices::Present(_) => Some(true),
+        };
         reading.is_as_desired = is_as_desired;
         Ok(Prepared { plan, memory, reading, listener, is_new, has_filter, had_services })
     }

@@ -52,6 +52,6 @@ pub(super) struct Prepared {
     pub(super) is_new: bool,
     /// Whether the packet filter can be read, and so written.
     pub(super) has_filter: bool,
-    /// Whether the kernel had the table of services.
-    pub(super) had_services: bool,
+    /// Whether the kernel had the table of services; `None` if that could not be read.
+    pub(super) had_services: Option<bool>,
 }

@@ -16,9 +16,8 @@ const PRIORITY_AFTER_FILTERS: i32 = 10;
 const PRIORITY_SOURCE_NAT: i32 = 100;
 
 /// Names, types and kinds of the sets.
-const SETS: [(&str, &str, bool); 10] = [
+const SETS: [(&str, &str, bool); 9] = [
     ("inlets", "ifname", false),
-    ("uplinks", "ifname", false),
     ("remote4", "ipv4_addr", true),
     ("remote6", "ipv6_addr", true),
     ("served4", "ipv4_addr", true),
@@ -77,12 +76,13 @@ fn deliver() -> Vec<Value> {
     Family::ALL.into_iter().map(|family| json!([by_inlet("iifname"), lookup(family)])).collect()
 }
 
-/// Ends packets that are still for a cluster IP after everybody's destination NAT, and about to leave the node as they are.
+/// Ends packets that are still for a cluster IP after everybody's destination NAT, and about to leave for neither another
+/// node's agent nor a remote cluster.
 /// What another gateway has sent here is tried again by its client, perhaps when the service is known here; all else is
 /// refused, as kube-proxy refuses what is for a service without back ends.
 fn unserved() -> Vec<Value> {
     let rules = |family| {
-        let leaves = || is(&json!({"meta": {"key": "oifname"}}), "@uplinks");
+        let leaves = || is_not(&json!({"meta": {"key": "oifname"}}), "@inlets");
         let served = || in_set(family, "daddr", "served");
         let count = || json!({"counter": counter("unserved", family)});
         let by_vxlan = is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);

@@ -28,7 +28,6 @@ fn rules(services: &[(Frontend, Service)]) -> ServiceRules {
         inlets: ["vx-submariner".to_owned(), "submariner".to_owned()].into(),
         remote: nets(&["10.2.0.0/16", "fd00:2::/48"]),
         served: nets(&["10.96.0.0/16"]),
-        uplinks: ["eth0".to_owned()].into(),
         own: nets(&["10.1.0.0/16", "10.96.0.0/16"]),
         relayed: nets(&["10.1.3.0/24"]),
         services: services.iter().cloned().collect(),

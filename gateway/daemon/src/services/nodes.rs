@@ -10,7 +10,7 @@ use trieste_control::store::{StoreError, StoreEvent};
 /// How long a node counts after its route agent has removed its object, as it does when it stops, while the API server
 /// answers: the node's rules stay in the kernel, and a new agent is about to start. Ours: time enough to pull an image; then
 /// the back ends in those rules are too old. If the node is gone, so are its back ends.
-const AFTER_STOP: Duration = Duration::from_secs(600);
+pub(super) const AFTER_STOP: Duration = Duration::from_secs(600);
 /// How long a node counts whose route agent runs and does not say whether it takes packets, as it does when it has just
 /// started.
 const UNSAID: Duration = Duration::from_secs(120);
@@ -53,14 +53,19 @@ impl Nodes {
                 let listed: BTreeSet<&str> =
                     objects.iter().map(|object| object.metadata.name.as_str()).collect();
                 let stopped = self.nodes.iter_mut().filter(|(name, _)| !listed.contains(name.as_str()));
-                stopped.for_each(|(_, node)| node.end_in(AFTER_STOP, now));
+                stopped.for_each(|(_, node)| node.stop(now));
                 objects.iter().fold(false, |has_changed, object| self.apply(object, now) | has_changed)
             }
             StoreEvent::Applied(object) => self.apply(object, now),
-            StoreEvent::Deleted(object) => self.end_in(&object.metadata.name, AFTER_STOP, now),
+            StoreEvent::Deleted(object) => {
+                if let Some(node) = self.nodes.get_mut(&object.metadata.name) {
+                    node.until = Some(now + AFTER_STOP);
+                }
+                false
+            }
             StoreEvent::Unavailable(StoreError::Forbidden { .. }) => {
                 // Nobody may say any more that nodes take packets.
-                self.nodes.values_mut().for_each(|node| node.end_in(AFTER_STOP, now));
+                self.nodes.values_mut().for_each(|node| node.stop(now));
                 false
             }
             // The last state stays; an unavailable store is reported elsewhere.
@@ -74,7 +79,12 @@ impl Nodes {
         match agent.as_ref().map(|agent| (agent.services_address(), agent.takes_no_services())) {
             Some((Some(address), _)) => self.put(name, address),
             Some((None, true)) => self.nodes.remove(name).is_some(),
-            _ => self.end_in(name, UNSAID, now),
+            _ => {
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.until = Some(node.until.map_or(now + UNSAID, |until| until.min(now + UNSAID)));
+                }
+                false
+            }
         }
     }
 
@@ -84,14 +94,6 @@ impl Nodes {
             return false;
         }
         self.nodes.insert(name.to_owned(), node).is_none_or(|before| before.address != address)
-    }
-
-    /// Lets a node end. It still counts, for now.
-    fn end_in(&mut self, name: &str, time: Duration, now: Instant) -> bool {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.end_in(time, now);
-        }
-        false
     }
 
     /// Returns when the first of the nodes whose route agents have stopped no longer counts.
@@ -116,8 +118,9 @@ impl Nodes {
 }
 
 impl Node {
-    fn end_in(&mut self, time: Duration, now: Instant) {
-        self.until.get_or_insert(now + time);
+    /// Lets it end, if it does not yet. It still counts, for now.
+    fn stop(&mut self, now: Instant) {
+        self.until.get_or_insert(now + AFTER_STOP);
     }
 }
 
@@ -148,6 +151,10 @@ mod tests {
         assert!(nodes.take(&StoreEvent::Listed(list), start));
         assert_eq!(nodes.addresses().len(), 1);
         assert!(!nodes.take(&StoreEvent::Deleted(agent("w1", Some("172.31.9.3"))), start));
+        assert_eq!(nodes.next_end(), Some(start + AFTER_STOP));
+        nodes.take(&StoreEvent::Applied(agent("w1", None)), start);
+        assert_eq!(nodes.next_end(), Some(start + UNSAID), "it runs again, and does not know yet");
+        nodes.take(&StoreEvent::Deleted(agent("w1", None)), start);
         assert!(!nodes.end(start + AFTER_STOP / 2) && nodes.addresses().contains_key("w1"));
         assert!(!nodes.take(&StoreEvent::Applied(agent("w1", Some("172.31.9.3"))), start), "it is back");
         assert_eq!(nodes.next_end(), None);

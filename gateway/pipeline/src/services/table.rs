@@ -70,8 +70,14 @@ struct Service {
 
 #[derive(Debug)]
 enum Choice {
+    /// No new flow goes anywhere.
+    Nobody,
     One(u16, u32),
-    Many { nodes: Box<[u16]>, shares: Arc<[Share]>, table: Arc<Maglev> },
+    Many {
+        nodes: Box<[u16]>,
+        shares: Arc<[Share]>,
+        table: Arc<Maglev>,
+    },
 }
 
 /// The services of a part of all hashes.
@@ -135,6 +141,7 @@ impl Services {
     fn backends(&self, service: &Service) -> Backends {
         let address = |node: u16| self.nodes[usize::from(node)].address;
         let used: BTreeMap<IpAddr, u32> = match &service.choice {
+            Choice::Nobody => BTreeMap::new(),
             Choice::One(node, weight) => BTreeMap::from([(address(*node), *weight)]),
             Choice::Many { shares, .. } => shares.iter().map(|share| (share.address, share.weight)).collect(),
         };
@@ -178,15 +185,19 @@ impl Services {
     /// The node for a new flow.
     pub(crate) fn pick(&self, flow: &FlowKey) -> Option<NodeId> {
         let service = self.service(flow)?;
-        Some(NodeId(match &service.choice {
-            Choice::One(node, _) => *node,
-            Choice::Many { nodes, table, .. } => nodes[usize::from(table.pick(client_hash(flow, service)))],
-        }))
+        match &service.choice {
+            Choice::Nobody => None,
+            Choice::One(node, _) => Some(NodeId(*node)),
+            Choice::Many { nodes, table, .. } => {
+                Some(NodeId(nodes[usize::from(table.pick(client_hash(flow, service)))]))
+            }
+        }
     }
 
     /// Whether new flows may go to the node at `address`.
     pub(crate) fn uses(&self, flow: &FlowKey, address: IpAddr) -> bool {
         self.service(flow).zip(self.find(address)).is_some_and(|(service, node)| match &service.choice {
+            Choice::Nobody => false,
             Choice::One(one, _) => *one == node.0,
             Choice::Many { nodes, .. } => nodes.contains(&node.0),
         })
@@ -230,8 +241,8 @@ fn client_hash(flow: &FlowKey, service: &Service) -> u64 {
 #[derive(Debug)]
 pub struct ServicesBuilder {
     services: Services,
-    /// Tables by what they are made of: those of services that have the same nodes are one.
-    tables: BTreeMap<Arc<[Share]>, Arc<Maglev>>,
+    /// Tables by what they are made of, and how many services have each: those with the same nodes share one.
+    tables: BTreeMap<Arc<[Share]>, (Arc<Maglev>, usize)>,
     entries: usize,
     stays: usize,
     left_out: BTreeSet<Frontend>,
@@ -265,11 +276,12 @@ impl ServicesBuilder {
     #[must_use]
     pub fn with_tables_of(mut self, other: Self) -> Self {
         (self.tables, self.entries) = (other.tables, other.entries);
+        self.tables.values_mut().for_each(|(_, uses)| *uses = 0);
         self
     }
 
     /// Sets what stands behind an address and port. Nodes that take no packets are left out; if none is left, the kernel
-    /// of the gateway's node has it.
+    /// of the gateway's node has it, and new flows where none is left for them.
     pub fn set(&mut self, at: Frontend, backends: &Backends) {
         self.remove(at);
         let known = |address: &IpAddr| self.services.find(*address).map(|node| node.0);
@@ -283,7 +295,8 @@ impl ServicesBuilder {
         stays.sort_unstable();
         stays.dedup();
         let choice = match &*used {
-            [] => return,
+            [] if stays.is_empty() => return,
+            [] => Some(Choice::Nobody),
             [(only, share)] => Some(Choice::One(*only, share.weight)),
             several => {
                 let shares: Vec<Share> = several.iter().map(|(_, share)| *share).collect();
@@ -295,6 +308,7 @@ impl ServicesBuilder {
             self.left_out.insert(at);
             return;
         };
+        self.count(&choice, true);
         self.stays += stays.len();
         self.services.len += 1;
         let service = Service { choice, stays: stays.into(), keeps_clients: backends.keeps_clients };
@@ -316,17 +330,26 @@ impl ServicesBuilder {
             let ((_, service), _) = entry.remove();
             self.services.len -= 1;
             self.stays -= service.stays.len();
+            self.count(&service.choice, false);
+        }
+    }
+
+    /// Counts a service more, or one less, for the table that it has.
+    fn count(&mut self, choice: &Choice, is_more: bool) {
+        let Choice::Many { shares, .. } = choice else { return };
+        if let Some((_, uses)) = self.tables.get_mut(shares) {
+            *uses = if is_more { *uses + 1 } else { uses.saturating_sub(1) };
         }
     }
 
     /// A table over these nodes: one that there is already, or a new one if there is room.
     fn table(&mut self, shares: &[Share]) -> Option<(Arc<[Share]>, Arc<Maglev>)> {
-        if let Some((shares, table)) = self.tables.get_key_value(shares) {
+        if let Some((shares, (table, _))) = self.tables.get_key_value(shares) {
             return Some((Arc::clone(shares), Arc::clone(table)));
         }
         let entries = Maglev::size(shares.len()) as usize;
         if self.entries + entries > MOST_ENTRIES {
-            self.tables.retain(|_, table| Arc::strong_count(table) > 1);
+            self.tables.retain(|_, (_, uses)| *uses > 0);
             self.entries = self.tables.keys().map(|shares| Maglev::size(shares.len()) as usize).sum();
         }
         if self.entries + entries > MOST_ENTRIES {
@@ -334,7 +357,7 @@ impl ServicesBuilder {
         }
         self.entries += entries;
         let (shares, table) = (Arc::<[Share]>::from(shares), Arc::new(Maglev::new(shares)));
-        self.tables.insert(Arc::clone(&shares), Arc::clone(&table));
+        self.tables.insert(Arc::clone(&shares), (Arc::clone(&table), 0));
         Some((shares, table))
     }
 

@@ -44,7 +44,6 @@ pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admis
         inlets: tun.into_iter().chain([VX_DEVICE]).map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         served: disjoint(&state.node.service_networks),
-        uplinks: state.uplinks(),
         own,
         relayed,
         services: (**services).clone(),

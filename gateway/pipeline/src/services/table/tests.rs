@@ -61,7 +61,7 @@ fn with_affinity_the_port_of_a_client_has_no_say() {
 fn nodes_that_take_no_packets_are_left_out_and_a_service_without_any_is_the_kernels() {
     let one = services(1, &backends(&[(2, 1), (9, 5)], &[]));
     assert!((0..50).all(|port| one.node_of(&flow(1, port, 80)) == Some(node(2).address)));
-    assert!(services(1, &backends(&[(8, 1), (9, 5)], &[2])).is_empty());
+    assert!(services(1, &backends(&[(8, 1), (9, 5)], &[])).is_empty());
     assert!(one.covers("10.96.7.7".parse().unwrap()) && !one.covers("10.1.0.1".parse().unwrap()));
     assert!(one.is_own(one.find(node(1).address).unwrap()));
 }
@@ -102,6 +102,18 @@ fn a_connection_that_is_tried_again_goes_to_a_node_with_a_back_end_for_new_ones(
 }
 
 #[test]
+fn while_nobody_takes_new_flows_old_ones_stay() {
+    let mut pins = Pins::new(1);
+    let (ready, flap) = (services(1, &backends(&[(2, 1)], &[])), services(2, &backends(&[], &[2])));
+    let (old, new) = (flow(1, 7, 80), flow(1, 8, 80));
+    assert!(pins.node(&old, &ready).is_some());
+    let stays = pins.node(&old, &flap).map(|node| flap.node(node).address);
+    assert_eq!(stays, Some(node(2).address));
+    assert_eq!((pins.node(&new, &flap), pins.open(&old, &flap)), (None, None));
+    assert_eq!(flap.all().collect::<Vec<_>>(), [(front(80), backends(&[], &[2]))]);
+}
+
+#[test]
 fn tables_over_the_same_nodes_are_one_and_are_taken_over() {
     let networks = ["10.96.0.0/16".parse().unwrap()];
     let begin = || ServicesBuilder::new(&networks, node(1), (1..=4).map(node), 4800);
@@ -113,9 +125,14 @@ fn tables_over_the_same_nodes_are_one_and_are_taken_over() {
     };
     let first = fill(begin());
     assert_eq!((first.build(1).len(), first.tables.len(), first.left_out()), (10, 1, 0));
-    let table = Arc::clone(first.tables.values().next().unwrap());
-    let second = fill(begin().with_tables_of(first));
-    assert!(Arc::ptr_eq(&table, second.tables.values().next().unwrap()));
+    let table = Arc::clone(&first.tables.values().next().unwrap().0);
+    let mut second = fill(begin().with_tables_of(first));
+    assert!(Arc::ptr_eq(&table, &second.tables.values().next().unwrap().0));
+    let uses = |builder: &ServicesBuilder| builder.tables.values().map(|(_, uses)| *uses).sum::<usize>();
+    assert_eq!(uses(&second), 10);
+    (80..85).for_each(|port| second.remove(front(port)));
+    second.set(front(85), &backends(&[(1, 1)], &[]));
+    assert_eq!(uses(&second), 4);
 }
 
 #[test]
@@ -131,7 +148,7 @@ fn a_snapshot_differs_from_the_one_before_by_what_was_set_and_shares_the_rest() 
     builder.set(front(7), &backends(&[(4, 2)], &[]));
     builder.remove(front(8));
     builder.remove(front(5000));
-    builder.set(front(9), &backends(&[(9, 2)], &[2]));
+    builder.set(front(9), &backends(&[(9, 2)], &[]));
     let second = builder.build(2);
     let shared = first.shards.iter().zip(&second.shards).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
     assert!(shared >= SHARDS - 3, "{shared}");
