@@ -200,6 +200,11 @@ pub(crate) fn table(name: &str) -> Value {
     json!({"table": {"family": TABLE_FAMILY, "name": name}})
 }
 
+/// Returns a named counter as an object to add.
+pub(crate) fn counter(table: &str, name: &str) -> Value {
+    json!({"counter": {"family": TABLE_FAMILY, "table": table, "name": name}})
+}
+
 /// Returns a set of a name and type as an object to add; whether it holds networks comes last.
 pub(crate) fn set(table: &str, (name, kind, is_interval): (&str, &str, bool)) -> Value {
     let mut set = json!({"family": TABLE_FAMILY, "table": table, "name": name, "type": kind});

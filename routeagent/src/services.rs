@@ -21,8 +21,7 @@
 //! answers round, whichever gateway they leave by. Source addresses stay: nothing here translates them, and what would
 //! (the network plugin, kube-proxy) is kept from it by the chain `keep-source` of the packet filter (`guard.rs`). The
 //! exception is UDP for the host's network: a server there that binds any address answers from the one by which the client
-//! is reached, which is another than it was asked at, and nobody would turn that round. It sees the node as its client, as
-//! it does behind kube-proxy.
+//! is reached, which is another than it was asked at, and nobody would turn that round. It sees the node as its client.
 //!
 //! What is sent here for a cluster IP and translated by nobody would follow the default route out of the cluster, in clear.
 //!

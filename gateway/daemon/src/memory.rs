@@ -27,10 +27,8 @@ use crate::settings::NodeSettings;
 use crate::state;
 
 const FILE: &str = "remembered.json";
-/// Name that an invalid file is moved to.
-const ASIDE: &str = "remembered.bad";
-/// Extension of names that invalid files are moved to.
-const EXTENSION_ASIDE: &str = "bad";
+/// Extension of the names that invalid files are moved to.
+const ASIDE: &str = "bad";
 /// Shortest time between two writes. Ours: state that a crash within it loses is read from the stores.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// Largest file that is read. Ours: 1,000 Endpoints are under 2 MiB.
@@ -296,7 +294,7 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
     match serde_json::from_str(&text) {
         Ok(remembered) => Some(remembered),
         Err(error) => {
-            let aside = path.with_extension(EXTENSION_ASIDE);
+            let aside = path.with_extension(ASIDE);
             tracing::warn!(path = %path.display(), aside = %aside.display(), %error, "remembered state is invalid; set aside");
             // If it stays, it is overwritten.
             let _ = fs::rename(path, aside);
@@ -322,7 +320,13 @@ pub(crate) async fn save<T: Serialize>(
 /// # Errors
 /// A file cannot be removed; a missing one is no error.
 pub fn remove_files(dir: &Path) -> io::Result<()> {
-    state::remove(dir, &[FILE, ASIDE])
+    remove(dir, FILE)
+}
+
+/// Removes a file of remembered state, and what was set aside of it.
+pub(crate) fn remove(dir: &Path, file: &str) -> io::Result<()> {
+    let aside = Path::new(file).with_extension(ASIDE);
+    state::remove(dir, &[file, &aside.to_string_lossy()])
 }
 
 fn read(path: &Path) -> io::Result<String> {

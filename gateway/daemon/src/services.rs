@@ -152,23 +152,23 @@ impl Following {
 
     /// Publishes the snapshot. Until the services are known it stays as the process before has left it.
     fn publish(&self, state: &mut State, changed: &Changed, writer: Option<&Writer>) {
-        let unavailable = state.service_watch.as_ref().and_then(ServiceWatch::unavailable);
-        let message = unavailable.map(|error| {
+        let service_watch = state.service_watch.as_ref();
+        let message = service_watch.and_then(ServiceWatch::unavailable).map(|error| {
             format!("services cannot be read: {error}; packets for them go where their back ends were known to be, else to kube-proxy on this node")
         });
         self.conditions.put("ServicesNotKnown", Severity::Warning, "", message);
-        let is_forbidden = state.service_watch.as_ref().is_some_and(ServiceWatch::is_forbidden);
+        let is_forbidden = service_watch.is_some_and(ServiceWatch::is_forbidden);
         let now = Instant::now();
         let until = is_forbidden.then(|| state.forbidden_until.unwrap_or(now + AFTER_STOP));
         state.forbidden_until = until;
-        if state.service_watch.is_none() || until.is_some_and(|until| until <= now) {
+        if service_watch.is_none() || until.is_some_and(|until| until <= now) {
             state.builder = None;
             self.leave_all(writer);
             return;
         }
-        let index = state.service_watch.as_ref().and_then(ServiceWatch::services);
+        let index = service_watch.and_then(ServiceWatch::services);
         let Some((&own, index)) = state.addresses.get(&self.node).zip(index) else { return };
-        let builder = match (changed, state.builder.take()) {
+        let mut builder = match (changed, state.builder.take()) {
             (Changed::Some(changed), Some(builder)) if builder.left_out() == 0 => {
                 if changed.is_empty() {
                     state.builder = Some(builder);

@@ -54,9 +54,8 @@ const SETS: [(&str, &str, bool); 21] = [
 /// Returns everything in the table but the elements, in the order in which it has to be made.
 pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     let mut objects = vec![nft::table(GUARD_TABLE)];
-    for name in ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"] {
-        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": GUARD_TABLE, "name": name}}));
-    }
+    let counters = ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"];
+    objects.extend(counters.map(|name| nft::counter(GUARD_TABLE, name)));
     objects.extend(SETS.map(|set| nft::set(GUARD_TABLE, set)));
     let chains = [
         ("source-guard", "filter", "prerouting", PRIORITY_RAW, source_guard(guard)),

@@ -31,11 +31,8 @@ const SETS: [(&str, &str, bool); 9] = [
 /// Returns everything but elements and the chains of back ends, in the order in which it has to be made.
 pub(super) fn structure() -> Vec<Value> {
     let mut objects = vec![nft::table(SERVICES_TABLE)];
-    for name in
-        ["forged", "unserved"].into_iter().flat_map(|name| Family::ALL.map(|family| counter(name, family)))
-    {
-        objects.push(json!({"counter": {"family": TABLE_FAMILY, "table": SERVICES_TABLE, "name": name}}));
-    }
+    let counters = ["forged4", "forged6", "unserved4", "unserved6"];
+    objects.extend(counters.map(|name| nft::counter(SERVICES_TABLE, name)));
     objects.extend(SETS.map(|set| nft::set(SERVICES_TABLE, set)));
     objects.extend(Family::ALL.map(|family| map(SERVICES_TABLE, family)));
     let chains = [
@@ -60,7 +57,7 @@ fn untracked() -> Vec<Value> {
     let is_local = || is(&json!({"fib": {"result": "type", "flags": ["saddr"]}}), "local");
     let forged = |family: Family| {
         let not_served = is_not(&field(protocol(family), "saddr"), &format!("@served{}", family.digit()));
-        json!([by_vxlan(), not_served, is_local(), {"counter": counter("forged", family)}, {"drop": null}])
+        json!([by_vxlan(), not_served, is_local(), {"counter": format!("forged{}", family.digit())}, {"drop": null}])
     };
     let rules = |family: Family| {
         [
@@ -77,14 +74,13 @@ fn deliver() -> Vec<Value> {
 }
 
 /// Ends packets that are still for a cluster IP after everybody's destination NAT, and about to leave for neither another
-/// node's agent nor a remote cluster.
-/// What another gateway has sent here is tried again by its client, perhaps when the service is known here; all else is
+/// node's agent nor a remote cluster. What another gateway has sent here is tried again by its client, perhaps when the service is known here; all else is
 /// refused, as kube-proxy refuses what is for a service without back ends.
 fn unserved() -> Vec<Value> {
     let rules = |family| {
         let leaves = || is_not(&json!({"meta": {"key": "oifname"}}), "@inlets");
         let served = || in_set(family, "daddr", "served");
-        let count = || json!({"counter": counter("unserved", family)});
+        let count = || json!({"counter": format!("unserved{}", family.digit())});
         let by_vxlan = is(&json!({"meta": {"key": "iifname"}}), VX_DEVICE);
         let refuse = json!({"reject": {"type": "icmpx", "expr": "port-unreachable"}});
         [
@@ -93,10 +89,6 @@ fn unserved() -> Vec<Value> {
         ]
     };
     Family::ALL.into_iter().flat_map(rules).collect()
-}
-
-fn counter(name: &str, family: Family) -> String {
-    format!("{name}{}", family.digit())
 }
 
 /// Gives UDP for a back end in the host's network the back end's address as source: the server's answer then has it too,

@@ -11,7 +11,7 @@ use super::parse::{created, members, view};
 use crate::clusterset::follow::Origin;
 use crate::condition::Condition;
 use crate::nodes::Nodes;
-use crate::state::ClusterNode;
+use crate::state::{ClusterNode, Endpoint};
 use crate::view::ClusterView;
 
 /// The published state of a store.
@@ -148,7 +148,7 @@ impl Caches {
         let parts = self.endpoints.read().chain(self.clusters.read());
         parts.for_each(|(_, part)| part.add_to(&mut view));
         view.members = members(&reader.cluster, self.members.objects(), &mut view.conditions);
-        let is_own = |endpoint: &crate::state::Endpoint| endpoint.cluster == reader.cluster;
+        let is_own = |endpoint: &Endpoint| endpoint.cluster == reader.cluster;
         let has_gateway = view.endpoints.iter().any(is_own) || !view.members.is_empty();
         view.services.is_wanted = reader.delivers_services && has_gateway;
         view.services.is_asymmetric = view.members.len() > 1;

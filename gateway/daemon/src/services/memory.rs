@@ -17,11 +17,9 @@ use trieste_control::admin::Severity;
 use trieste_control::conditions::Conditions;
 use trieste_pipeline::services::{Backends, Frontend, Services};
 
-use crate::memory::{load, save};
-use crate::{state, tables};
+use crate::{memory, state, tables};
 
 const FILE: &str = "services.json";
-const ASIDE: &str = "services.bad";
 /// Ours: how much longer than a write takes the rest after it is.
 const REST: u32 = 20;
 /// Ours: shortest time between two writes. What a crash within it loses is read from the API server, if that answers.
@@ -115,7 +113,7 @@ impl ServicesMemory {
 
     /// Reads the file; `None` if there is none. An invalid one is set aside.
     pub(crate) fn load(&self) -> Option<RememberedServices> {
-        load(&self.path)
+        memory::load(&self.path)
     }
 
     /// Starts a task that writes the state of the source that it is given. Failures are a condition.
@@ -153,7 +151,7 @@ async fn write(path: PathBuf, mut wanted: watch::Receiver<Option<Wanted>>, condi
         let source = wanted.borrow_and_update().clone().flatten();
         let started = Instant::now();
         let written = match source {
-            Some(source) => save(path.clone(), move || source.remembered()).await,
+            Some(source) => memory::save(path.clone(), move || source.remembered()).await,
             None => remove(&path).map(|()| 0).map_err(|error| error.to_string()),
         };
         let bytes = *written.as_ref().unwrap_or(&0);
@@ -186,7 +184,7 @@ fn remove(path: &Path) -> io::Result<()> {
 /// # Errors
 /// A file cannot be removed; a missing one is no error.
 pub(crate) fn remove_files(dir: &Path) -> io::Result<()> {
-    state::remove(dir, &[FILE, ASIDE])
+    memory::remove(dir, FILE)
 }
 
 #[cfg(test)]

@@ -243,6 +243,8 @@ pub struct ServicesBuilder {
     services: Services,
     /// Tables by what they are made of, and how many services have each: those with the same nodes share one.
     tables: BTreeMap<Arc<[Share]>, (Arc<Maglev>, usize)>,
+    /// Tables that no service has any more, until the next snapshot: they may be wanted again, and take long to make.
+    unused: BTreeMap<Arc<[Share]>, Arc<Maglev>>,
     entries: usize,
     stays: usize,
     left_out: BTreeSet<Frontend>,
@@ -269,14 +271,20 @@ impl ServicesBuilder {
             nodes: nodes.into(),
             ..Services::default()
         };
-        Self { services, tables: BTreeMap::new(), entries: 0, stays: 0, left_out: BTreeSet::new() }
+        Self {
+            services,
+            tables: BTreeMap::new(),
+            unused: BTreeMap::new(),
+            entries: 0,
+            stays: 0,
+            left_out: BTreeSet::new(),
+        }
     }
 
-    /// Takes over the tables of another one, which take the longest to make.
+    /// Takes over the tables of another one, as far as they are wanted before the next snapshot.
     #[must_use]
     pub fn with_tables_of(mut self, other: Self) -> Self {
-        (self.tables, self.entries) = (other.tables, other.entries);
-        self.tables.values_mut().for_each(|(_, uses)| *uses = 0);
+        self.unused = other.tables.into_iter().map(|(shares, (table, _))| (shares, table)).collect();
         self
     }
 
@@ -308,7 +316,7 @@ impl ServicesBuilder {
             self.left_out.insert(at);
             return;
         };
-        self.count(&choice, true);
+        self.hold(&choice);
         self.stays += stays.len();
         self.services.len += 1;
         let service = Service { choice, stays: stays.into(), keeps_clients: backends.keeps_clients };
@@ -330,15 +338,30 @@ impl ServicesBuilder {
             let ((_, service), _) = entry.remove();
             self.services.len -= 1;
             self.stays -= service.stays.len();
-            self.count(&service.choice, false);
+            self.release(&service.choice);
         }
     }
 
-    /// Counts a service more, or one less, for the table that it has.
-    fn count(&mut self, choice: &Choice, is_more: bool) {
-        let Choice::Many { shares, .. } = choice else { return };
+    /// Counts one service more for the table that it has.
+    fn hold(&mut self, choice: &Choice) {
+        let Choice::Many { shares, table, .. } = choice else { return };
         if let Some((_, uses)) = self.tables.get_mut(shares) {
-            *uses = if is_more { *uses + 1 } else { uses.saturating_sub(1) };
+            *uses += 1;
+            return;
+        }
+        self.entries += Maglev::size(shares.len()) as usize;
+        self.tables.insert(Arc::clone(shares), (Arc::clone(table), 1));
+    }
+
+    /// Counts one service less.
+    fn release(&mut self, choice: &Choice) {
+        let Choice::Many { shares, table, .. } = choice else { return };
+        let Some((_, uses)) = self.tables.get_mut(shares) else { return };
+        *uses -= 1;
+        if *uses == 0 {
+            self.tables.remove(shares);
+            self.entries -= Maglev::size(shares.len()) as usize;
+            self.unused.insert(Arc::clone(shares), Arc::clone(table));
         }
     }
 
@@ -347,18 +370,11 @@ impl ServicesBuilder {
         if let Some((shares, (table, _))) = self.tables.get_key_value(shares) {
             return Some((Arc::clone(shares), Arc::clone(table)));
         }
-        let entries = Maglev::size(shares.len()) as usize;
-        if self.entries + entries > MOST_ENTRIES {
-            self.tables.retain(|_, (_, uses)| *uses > 0);
-            self.entries = self.tables.keys().map(|shares| Maglev::size(shares.len()) as usize).sum();
-        }
-        if self.entries + entries > MOST_ENTRIES {
+        if self.entries + Maglev::size(shares.len()) as usize > MOST_ENTRIES {
             return None;
         }
-        self.entries += entries;
-        let (shares, table) = (Arc::<[Share]>::from(shares), Arc::new(Maglev::new(shares)));
-        self.tables.insert(Arc::clone(&shares), (Arc::clone(&table), 0));
-        Some((shares, table))
+        let made = || (Arc::from(shares), Arc::new(Maglev::new(shares)));
+        Some(self.unused.remove_entry(shares).unwrap_or_else(made))
     }
 
     /// Returns how many addresses and ports there was no room for.
@@ -369,7 +385,8 @@ impl ServicesBuilder {
 
     /// Returns a snapshot of what was set.
     #[must_use]
-    pub fn build(&self, generation: u64) -> Services {
+    pub fn build(&mut self, generation: u64) -> Services {
+        self.unused.clear();
         Services { generation, ..self.services.clone() }
     }
 }

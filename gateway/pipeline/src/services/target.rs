@@ -5,12 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use trieste_packet::FlowKey;
 use trieste_packet::wire::{
-    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Inner, Transport, be16, be32, protocol, version,
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Inner, Transport, be16, be32, protocol, tcp, version,
 };
 
-/// TCP's flags.
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
 /// SCTP, whose ports are where TCP's are.
 const SCTP: u8 = 132;
 /// Bytes of an ICMP header in front of what it quotes, and of an IPv6 fragment header.
@@ -59,7 +56,9 @@ pub(super) fn read(bytes: &[u8], inner: &Inner) -> Target {
         (Transport::Fragment { first: false }, _) => Target::Later(piece()),
         (Transport::Fragment { first: true }, Some(flow)) => Target::First(flow, piece()),
         (Transport::Icmp, _) => about(bytes, proto, at, destination).map_or(Target::Kernel, Target::About),
-        (Transport::Tcp { flags, .. }, Some(flow)) if flags & (SYN | ACK) == SYN => Target::Opening(flow),
+        (Transport::Tcp { flags, .. }, Some(flow)) if flags & (tcp::SYN | tcp::ACK) == tcp::SYN => {
+            Target::Opening(flow)
+        }
         (Transport::Tcp { .. } | Transport::Udp | Transport::Other, Some(flow)) => Target::Flow(flow),
         (Transport::Tcp { .. } | Transport::Udp | Transport::Other | Transport::Fragment { .. }, None) => {
             Target::Kernel

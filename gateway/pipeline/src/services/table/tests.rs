@@ -123,7 +123,7 @@ fn tables_over_the_same_nodes_are_one_and_are_taken_over() {
         }
         builder
     };
-    let first = fill(begin());
+    let mut first = fill(begin());
     assert_eq!((first.build(1).len(), first.tables.len(), first.left_out()), (10, 1, 0));
     let table = Arc::clone(&first.tables.values().next().unwrap().0);
     let mut second = fill(begin().with_tables_of(first));
@@ -133,6 +133,9 @@ fn tables_over_the_same_nodes_are_one_and_are_taken_over() {
     (80..85).for_each(|port| second.remove(front(port)));
     second.set(front(85), &backends(&[(1, 1)], &[]));
     assert_eq!(uses(&second), 4);
+    (86..90).for_each(|port| second.remove(front(port)));
+    assert_eq!((second.tables.len(), second.entries, second.unused.len()), (0, 0, 1), "none uses it");
+    assert!(Arc::ptr_eq(&table, &fill(second).tables.values().next().unwrap().0), "it is wanted again");
 }
 
 #[test]
