@@ -9,6 +9,7 @@ use crate::hostnet::{Route, Rule, Sysctl, table_name};
 use crate::nexthops::NexthopChange;
 use crate::observed::ObservedRoute;
 use crate::services::ServicesChange;
+use crate::submariner::Removal;
 use crate::vxlan::VxlanChange;
 
 /// One step. Each is independent: if one fails, the others are still worth trying.
@@ -38,6 +39,8 @@ pub enum Change {
     BetweenNodes(VxlanChange),
     /// Changes next hops.
     Nexthops(NexthopChange),
+    /// Removes what Submariner's programs have left.
+    Takeover(Removal),
 }
 
 impl fmt::Display for Change {
@@ -60,6 +63,7 @@ impl fmt::Display for Change {
             Self::Foreign(change) => change.fmt(f),
             Self::BetweenNodes(change) => change.fmt(f),
             Self::Nexthops(change) => change.fmt(f),
+            Self::Takeover(removal) => removal.fmt(f),
         }
     }
 }
@@ -72,7 +76,8 @@ impl Change {
         match self {
             // The first next hop there needs the filter, and a group needs a next hop.
             Self::Nexthops(NexthopChange::Set(_, nexthop)) => nexthop.device == VX_DEVICE,
-            Self::Foreign(_) | Self::BetweenNodes(_) => true,
+            // Without the filter's chains what Submariner kept from masquerade would be masqueraded.
+            Self::Foreign(_) | Self::BetweenNodes(_) | Self::Takeover(_) => true,
             Self::AddRoute(route) | Self::ReplaceRoute(route) => route.hop.device() == Some(VX_DEVICE),
             Self::Set(sysctl, _) => sysctl.device == VX_DEVICE,
             Self::Nexthops(_)

@@ -16,6 +16,12 @@ pub const TABLE_MAIN: u32 = 254;
 pub const PROTOCOL: u8 = 4;
 /// VNI of the intra-cluster VXLAN.
 pub const VX_VNI: u32 = 100;
+/// Routing table of upstream's VXLAN cable on its gateway nodes.
+pub const TABLE_UPSTREAM_CABLE: u32 = 100;
+/// Priority of the rule that leads to [`TABLE_UPSTREAM_CABLE`].
+pub const PRIORITY_UPSTREAM_CABLE: u32 = 100;
+/// VNI of upstream's VXLAN cable.
+pub const UPSTREAM_CABLE_VNI: u32 = 1000;
 /// The intra-cluster VXLAN device between a gateway node and the other nodes, and its UDP port.
 pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.

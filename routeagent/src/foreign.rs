@@ -206,7 +206,8 @@ fn jump(hook: Hook) -> String {
     format!("{protocol}-m comment --comment {COMMENT} -j {}", hook.ours())
 }
 
-fn is_ours(rule: &str) -> bool {
+/// Returns `true` for a rule of ours, as `iptables -S` prints it.
+pub(crate) fn is_ours(rule: &str) -> bool {
     rule.contains(&format!("--comment {COMMENT} "))
 }
 

@@ -28,7 +28,7 @@
 
 mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ipnet::IpNet;
@@ -109,6 +109,21 @@ pub enum GuardChange {
     },
     /// Removes the table.
     Remove,
+}
+
+impl GuardChange {
+    /// Returns the change in two steps, the second of which is made once routes are in place. Where a table is made anew, what
+    /// comes from remote clusters may leave by `uplinks` until then: on a node that moves over it does, and nothing of it shall be
+    /// lost.
+    #[must_use]
+    pub fn in_steps(self) -> (Self, Option<Self>) {
+        let Self::Build(mut guard) = self else { return (self, None) };
+        let devices: BTreeSet<Element> =
+            std::mem::take(&mut guard.uplinks).into_iter().map(Element::Device).collect();
+        let add = Elements::from([("uplinks".to_owned(), devices)]);
+        let is_needed = add.values().any(|devices| !devices.is_empty());
+        (Self::Build(guard), is_needed.then(|| Self::Update { add, remove: Elements::default() }))
+    }
 }
 
 impl fmt::Display for GuardChange {

@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::constants::{
     MARK, MARK_MASK, METRIC_FAIL_CLOSED, METRIC_IPV6_DEFAULT, METRIC_OTHERS_MORE, PRIORITY_DELIVERY,
-    PRIORITY_GATEWAY, PRIORITY_MARK, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
+    PRIORITY_GATEWAY, PRIORITY_MARK, PRIORITY_UPSTREAM_CABLE, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
+    TABLE_UPSTREAM_CABLE,
 };
 use crate::family::Family;
 use crate::nexthops::NexthopGroups;
 use crate::services::DesiredServices;
+use crate::takeover::Takeover;
 use crate::vxlan::{Mac, Vxlan};
 
 /// A policy-routing rule: `[fwmark M/m] [iif DEVICE] lookup TABLE` at a priority, without any other selector.
@@ -55,6 +57,13 @@ impl Rule {
     pub fn mark(family: Family) -> Self {
         let (mark, iif) = (Some((MARK, MARK_MASK)), Some("lo".to_owned()));
         Self { priority: PRIORITY_MARK, family, mark, iif, table: TABLE_MAIN }
+    }
+
+    /// Sends everything to the table of upstream's VXLAN cable.
+    #[must_use]
+    pub fn upstream_cable(family: Family) -> Self {
+        let (priority, table) = (PRIORITY_UPSTREAM_CABLE, TABLE_UPSTREAM_CABLE);
+        Self { priority, family, mark: None, iif: None, table }
     }
 
     /// Returns `true` if the route agent writes rules like this one.
@@ -314,6 +323,8 @@ pub struct HostNet {
     pub services: DesiredServices,
     /// Exceptions in other programs' packet filters.
     pub pass: Pass,
+    /// Whose leftovers are removed.
+    pub takeover: Takeover,
 }
 
 impl HostNet {

@@ -17,6 +17,7 @@ use crate::family::Family;
 use crate::foreign::Foreign;
 use crate::guard::ObservedGuard;
 use crate::hostnet::{Hop, Route, Rule, Sysctl};
+use crate::leftover::Leftover;
 use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, ResolvedRoute};
@@ -210,7 +211,7 @@ pub struct Link {
     pub vxlan: Option<VxlanLink>,
 }
 
-/// Parameters of a VXLAN device that cannot be changed.
+/// Parameters of a VXLAN device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VxlanLink {
     /// VNI.
@@ -221,6 +222,8 @@ pub struct VxlanLink {
     pub local: Option<IpAddr>,
     /// Whether it has anything that the route agent's device has not: it learns addresses, or has a peer or group.
     pub has_extras: bool,
+    /// Whether the kernel cannot take that off it: it is bound to another device, or leaves peers to others.
+    pub is_fixed: bool,
 }
 
 impl VxlanLink {
@@ -261,6 +264,8 @@ pub struct Observed {
     pub clusterset: ObservedServices,
     /// Other programs' packet filters.
     pub foreign: Foreign,
+    /// What Submariner's programs have left, as far as it was asked for.
+    pub leftover: Leftover,
     /// Devices whose strict reverse-path filter was loosened, and the setting's former value: what the packet filter's
     /// table and this process remember.
     pub loosened: BTreeMap<String, u32>,
@@ -289,6 +294,7 @@ impl Default for Observed {
             services: ObservedServices::Absent,
             clusterset: ObservedServices::Absent,
             foreign: Foreign::default(),
+            leftover: Leftover::default(),
             loosened: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             families: Family::ALL.into(),

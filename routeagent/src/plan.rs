@@ -17,10 +17,11 @@ use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::{TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::foreign::foreign_changes;
-use crate::guard::{ObservedGuard, guard_change};
+use crate::guard::{GuardChange, ObservedGuard, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule};
 use crate::observed::{Observed, ObservedRoute};
 use crate::services::services_change;
+use crate::submariner::removals;
 use route_index::RouteIndex;
 
 /// Changes, in order, and conditions.
@@ -73,7 +74,6 @@ pub(crate) fn plan_routes(
     let wanted = installable(routes, observed, (vxlan.is_usable, &nexthops.usable), &mut plan.conditions);
     let (closing, opening): (Vec<&Route>, Vec<&Route>) =
         wanted.iter().partition(|route| route.hop == Hop::Unreachable);
-
     for route in closing {
         ensure_route(route, index, &mut plan);
     }
@@ -84,12 +84,10 @@ pub(crate) fn plan_routes(
         plan.changes.extend(settings::restore(observed));
     }
     let guard = settings::guard(desired, observed);
-    plan.changes.extend(guard_change(guard.as_ref(), &observed.guard).map(Change::Guard));
+    let (filter, closing) = guard_change(guard.as_ref(), &observed.guard).map(GuardChange::in_steps).unzip();
+    plan.changes.extend(filter.map(Change::Guard));
     plan.changes.extend(services_change(&desired.services, &observed.services).map(Change::Services));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
-    let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
-    plan.changes.extend(changes.into_iter().filter(|_| is_guardable).map(Change::Foreign));
-    plan.conditions.extend(conditions);
     plan.conditions.extend(vxlan.condition);
     plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
     plan.changes.extend(settings::set(desired, observed, vxlan.is_new));
@@ -99,6 +97,8 @@ pub(crate) fn plan_routes(
         ensure_route(route, index, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
+    plan.changes.extend(closing.flatten().map(Change::Guard));
+    add_exceptions(desired, observed, is_guardable, &mut plan);
     if !is_uninstalled {
         // The main table of a node that stops being a gateway leads to the others before its gateway table is out of use.
         remove_rules(desired, observed, &mut plan);
@@ -106,6 +106,8 @@ pub(crate) fn plan_routes(
     remove_routes(&wanted, index, destinations, &mut plan);
     plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
+    let left = if is_guardable { removals(desired, observed) } else { Vec::new() };
+    plan.changes.extend(left.into_iter().map(Change::Takeover));
     plan
 }
 
@@ -221,6 +223,14 @@ fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
             plan.changes.push(Change::AddRule(rule.clone()));
         }
     }
+}
+
+/// Adds what other programs' filters have to let through. Each change is a process: done before routes, a node that moves over
+/// would be without any for a tenth of a second.
+fn add_exceptions(desired: &HostNet, observed: &Observed, is_guardable: bool, plan: &mut Plan) {
+    let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
+    plan.changes.extend(changes.into_iter().filter(|_| is_guardable).map(Change::Foreign));
+    plan.conditions.extend(conditions);
 }
 
 /// Removes our rules that nobody wants, and doubles of the ones that are wanted.

@@ -2,13 +2,16 @@
 //!
 //! [`netlink::Kernel`] talks rtnetlink, `/proc/sys` and `nft`; tests put a model in its place. Nothing here decides anything.
 
+mod ipset;
 mod iptables;
 pub mod netlink;
 mod nft;
 pub mod notice;
+mod submariner;
 mod sysctl;
 pub mod watch;
 mod wire;
+mod xfrm;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,6 +20,7 @@ use crate::change::Change;
 use crate::condition::Condition;
 use crate::hostnet::Sysctl;
 use crate::observed::Observed;
+use crate::takeover::Takeover;
 
 /// A failure of the kernel's interfaces.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +42,9 @@ pub enum PortError {
     /// The device a route leads to is gone; the next pass sees that.
     #[error("device {0} has disappeared")]
     NoDevice(String),
+    /// Another rule comes before the one that is to be removed, and would be removed instead.
+    #[error("another rule of the same priority and table comes before {0}; remove it by hand")]
+    RuleInFront(String),
     /// A file below `/proc/sys` could not be written.
     #[error("cannot write /proc/sys/{path}: {source}")]
     Sysctl {
@@ -107,6 +114,8 @@ pub struct Query {
     pub sysctls: BTreeSet<Sysctl>,
     /// Addresses whose routes are looked up.
     pub lookup_addresses: BTreeSet<IpAddr>,
+    /// What Submariner's programs have left, as far as it is to be removed.
+    pub takeover: Takeover,
 }
 
 /// A node's network, readable and writable.

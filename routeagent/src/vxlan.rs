@@ -149,7 +149,9 @@ impl Vxlan {
 pub enum VxlanChange {
     /// Creates the device, without peers.
     Make(Vxlan),
-    /// Sets its MTU and MAC address, and sets it up.
+    /// Makes upstream's device ours: its own address, no peer and no learning. Nothing that leads there is lost.
+    Convert(Vxlan),
+    /// Sets its MTU and MAC address, sets it up, and tells all nodes the MAC address by gratuitous ARP.
     Adjust(Vxlan),
     /// Removes it.
     Remove,
@@ -174,6 +176,7 @@ impl fmt::Display for VxlanChange {
             Self::Adjust(vxlan) => {
                 write!(f, "set {VX_DEVICE} mtu {} address {} up", vxlan.mtu, vxlan.mac())
             }
+            Self::Convert(vxlan) => write!(f, "set {VX_DEVICE} local {}, without peers", vxlan.local),
             Self::Remove => write!(f, "remove {VX_DEVICE}"),
             Self::AddAddress(address) => write!(f, "add address {address} to {VX_DEVICE}"),
             Self::RemoveAddress(address) => write!(f, "remove address {address} from {VX_DEVICE}"),

@@ -9,6 +9,7 @@ use crate::family::Family;
 use crate::hostnet::{Delivery, Guard};
 use crate::networks::disjoint;
 use crate::state::{ClusterState, Endpoint};
+use crate::takeover::Takeover;
 use crate::vxlan::OVERHEAD_V4;
 
 /// Upstream's fixed allowance for the headers of IPsec and WireGuard, bytes.
@@ -37,6 +38,15 @@ pub(super) fn guard<'a>(
         delivery: Delivery::Inlets,
         loosened: BTreeMap::new(),
         ..Guard::default()
+    }
+}
+
+/// Returns whose place ours have taken on this node: a running route agent that of Submariner's, and a gateway that says of itself
+/// what Submariner's cannot say.
+pub(super) fn takeover(state: &ClusterState) -> Takeover {
+    match state.own_endpoint() {
+        Some(own) if own.has_multipath => Takeover::Gateway,
+        _ => Takeover::Agent,
     }
 }
 

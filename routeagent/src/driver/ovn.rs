@@ -145,6 +145,7 @@ fn filter(desired: &mut Desired, state: &ClusterState, admission: &Admission, ga
     let base = filter::guard(state, admission, gateways, way.into_iter().chain(["lo"]));
     desired.hostnet.guard = Some(Guard { uplinks: state.uplinks(), delivery: delivery(state, own), ..base });
     let devices: BTreeSet<String> = own.and_then(|_| state.tun()).into_iter().map(str::to_owned).collect();
+    desired.hostnet.takeover = filter::takeover(state);
     desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: BTreeSet::new() };
 }
 

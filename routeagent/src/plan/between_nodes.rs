@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::condition::Condition;
 use crate::constants::{VX_DEVICE, VX_PREFIX};
-use crate::observed::{Link, Observed};
+use crate::observed::{Link, Observed, VxlanLink};
 use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
 
 /// Changes of the device between nodes.
@@ -37,10 +37,10 @@ pub(super) fn plan(desired: Option<&Vxlan>, observed: &Observed) -> Device {
             Device { condition, ..Device::default() }
         }
         (Some(vxlan), None) => {
-            Device { is_new: true, is_usable: true, making: made(vxlan), ..Device::default() }
+            Device { is_new: true, is_usable: true, making: made(vxlan, false), ..Device::default() }
         }
         (Some(vxlan), Some(link)) if must_be_replaced(vxlan, link) => {
-            let making = [vec![VxlanChange::Remove], made(vxlan)].concat();
+            let making = [vec![VxlanChange::Remove], made(vxlan, true)].concat();
             Device { is_new: true, is_usable: true, making, ..Device::default() }
         }
         (Some(vxlan), Some(link)) => {
@@ -50,24 +50,49 @@ pub(super) fn plan(desired: Option<&Vxlan>, observed: &Observed) -> Device {
 }
 
 fn is_between_nodes(link: &Link) -> bool {
-    link.vxlan.as_ref().is_some_and(crate::observed::VxlanLink::is_between_nodes)
+    link.vxlan.as_ref().is_some_and(VxlanLink::is_between_nodes)
 }
 
 fn must_be_replaced(vxlan: &Vxlan, link: &Link) -> bool {
-    link.vxlan.as_ref().is_none_or(|there| there.has_extras || there.local != Some(vxlan.local))
+    is_different(vxlan, link) && !is_convertible(vxlan, link)
 }
 
-fn made(vxlan: &Vxlan) -> Vec<VxlanChange> {
+fn is_different(vxlan: &Vxlan, link: &Link) -> bool {
+    let is_it = |there: &VxlanLink| there.has_extras || there.is_fixed || there.local != Some(vxlan.local);
+    link.vxlan.as_ref().is_none_or(is_it)
+}
+
+/// Returns `true` if the kernel can make the device ours as it is: as long as its family stays.
+fn is_convertible(vxlan: &Vxlan, link: &Link) -> bool {
+    let is_it = |there: &VxlanLink| !there.is_fixed && there.local.is_none_or(|local| local.is_ipv4());
+    vxlan.local.is_ipv4() && link.vxlan.as_ref().is_some_and(is_it)
+}
+
+fn made(vxlan: &Vxlan, is_replacement: bool) -> Vec<VxlanChange> {
     let mut changes = vec![VxlanChange::Make(vxlan.clone())];
     changes.extend(vxlan.address().map(VxlanChange::AddAddress));
     changes.extend(vxlan.forwards.iter().copied().map(VxlanChange::AddForward));
+    // Other nodes have sent to another MAC address a moment ago. Before neighbours, which the kernel removes with it.
+    changes.extend(is_replacement.then(|| VxlanChange::Adjust(vxlan.clone())));
     changes.extend(vxlan.neighbours.iter().map(|(address, mac)| VxlanChange::SetNeighbour(*address, *mac)));
     changes
 }
 
 fn adjusted(vxlan: &Vxlan, link: &Link, observed: &Observed) -> Vec<VxlanChange> {
     let mut changes = Vec::new();
-    if !link.is_up || link.mtu != vxlan.mtu || link.mac != Some(vxlan.mac()) {
+    let has_new_mac = link.mac != Some(vxlan.mac());
+    let has_peer = link.vxlan.as_ref().is_some_and(|there| there.has_extras);
+    if has_peer {
+        // The entry of its peer, which is for any MAC address, goes along; those for one address last.
+        let (of_any, of_one): (Vec<Forward>, Vec<Forward>) =
+            vxlan.forwards.iter().partition(|entry| entry.mac == Mac::ANY);
+        changes.extend(of_one.into_iter().map(VxlanChange::AddForward));
+        changes.push(VxlanChange::Convert(vxlan.clone()));
+        changes.extend(of_any.into_iter().map(VxlanChange::AddForward));
+    } else if is_different(vxlan, link) {
+        changes.push(VxlanChange::Convert(vxlan.clone()));
+    }
+    if !link.is_up || link.mtu != vxlan.mtu || has_new_mac {
         changes.push(VxlanChange::Adjust(vxlan.clone()));
     }
     let there = || addresses(observed);
@@ -81,14 +106,18 @@ fn adjusted(vxlan: &Vxlan, link: &Link, observed: &Observed) -> Vec<VxlanChange>
     let surplus = observed.forwards.difference(&vxlan.forwards).copied();
     let (of_any, of_one): (Vec<Forward>, Vec<Forward>) = surplus.partition(|entry| entry.mac == Mac::ANY);
     changes.extend(of_one.into_iter().map(VxlanChange::RemoveForward));
-    changes.extend(vxlan.forwards.difference(&observed.forwards).copied().map(VxlanChange::AddForward));
-    changes.extend(of_any.into_iter().map(VxlanChange::RemoveForward));
+    if !has_peer {
+        changes.extend(vxlan.forwards.difference(&observed.forwards).copied().map(VxlanChange::AddForward));
+        // Of others the next pass sees which entries the peer has left.
+        changes.extend(of_any.into_iter().map(VxlanChange::RemoveForward));
+    }
     for (address, mac) in &vxlan.neighbours {
-        if observed.neighbours.get(address) != Some(mac) {
+        if has_new_mac || observed.neighbours.get(address) != Some(mac) {
             changes.push(VxlanChange::SetNeighbour(*address, *mac));
         }
     }
     let surplus = observed.neighbours.keys().filter(|address| !vxlan.neighbours.contains_key(address));
+    let surplus = surplus.filter(|_| !has_new_mac);
     changes.extend(surplus.copied().map(VxlanChange::RemoveNeighbour));
     changes
 }

@@ -206,7 +206,7 @@ fn desired() -> HostNet {
 }
 
 fn link_of(vxlan: &Vxlan) -> Link {
-    let kind = VxlanLink { vni: 100, port: 4800, local: Some(vxlan.local), has_extras: false };
+    let kind = VxlanLink { vni: 100, port: 4800, local: Some(vxlan.local), ..VxlanLink::default() };
     Link { index: 9, is_up: true, mtu: vxlan.mtu, mac: Some(vxlan.mac()), vxlan: Some(kind) }
 }
 

@@ -1,29 +1,40 @@
-//! Runs `iptables` and `ip6tables` for the `filter` table, where that exists.
+//! Runs `iptables` and `ip6tables` for the `filter` table, where that exists, and for other tables in which Submariner has
+//! chains.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::{Output, Stdio};
 
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::PortError;
 use super::nft::first_line;
 use crate::family::Family;
 use crate::foreign::{self, Backend, ForeignChange};
+use crate::leftover::{self, Table};
 use crate::nft::Hook;
 use crate::observed::Observed;
+use crate::takeover::Takeover;
 
 /// Seconds to wait for another program that is changing the same tables.
 const LOCK_TIMEOUT: &str = "5";
 
-/// Adds what iptables holds, in both halves of the kernel.
-pub(super) async fn observe(observed: &mut Observed) {
+/// Tables of the kernel's older half in which Submariner has nothing: they are not read again, since somebody may have tens of
+/// thousands of rules there, and what writes such chains is not started beside our route agent.
+pub(super) type Clean = RefCell<BTreeSet<(Family, Table)>>;
+
+/// Adds what iptables holds, in both halves of the kernel, and what Submariner has left there.
+pub(super) async fn observe(observed: &mut Observed, takeover: Takeover, clean: &Clean) {
     for family in observed.families.clone() {
         for backend in [Backend::Nft, Backend::Legacy] {
             if !has_table(backend, family, observed) {
                 continue;
             }
-            match run(backend, family, &["-S"]).await {
+            match list(backend, family, Table::Filter).await {
                 Ok(listing) => {
+                    add_leftover(observed, (backend, family, Table::Filter), &listing);
                     let mut table = foreign::read_iptables(&listing);
                     if backend == Backend::Nft {
                         // It prints base chains that do not exist, too, and using one would make it.
@@ -36,41 +47,102 @@ pub(super) async fn observe(observed: &mut Observed) {
                 }
             }
         }
+        if takeover != Takeover::Nothing {
+            observe_leftover(observed, family, takeover, clean).await;
+        }
     }
+}
+
+/// Adds what Submariner has left in tables that nothing else is read of.
+async fn observe_leftover(observed: &mut Observed, family: Family, takeover: Takeover, clean: &Clean) {
+    for table in [Table::Nat, Table::Mangle] {
+        for backend in [Backend::Nft, Backend::Legacy] {
+            let is_read = match backend {
+                Backend::Nft => observed.leftover.may_remove(family, table, takeover),
+                Backend::Legacy => has_legacy(family, table) && !clean.borrow().contains(&(family, table)),
+            };
+            if !is_read {
+                continue;
+            }
+            match list(backend, family, table).await {
+                Ok(listing) => {
+                    let has_any = add_leftover(observed, (backend, family, table), &listing);
+                    if backend == Backend::Legacy && !has_any {
+                        clean.borrow_mut().insert((family, table));
+                    }
+                }
+                Err(error) => {
+                    observed.conditions.insert(error.unread("iptables"));
+                }
+            }
+        }
+    }
+}
+
+/// Adds Submariner's chains of a table; returns `true` if there are any.
+fn add_leftover(observed: &mut Observed, at: (Backend, Family, Table), listing: &str) -> bool {
+    let chains = leftover::read_iptables(listing);
+    let has_any = !chains.rules.is_empty();
+    if has_any {
+        observed.leftover.iptables.insert(at, chains);
+    }
+    has_any
 }
 
 /// Returns `true` if there is a table, without making one by asking.
 fn has_table(backend: Backend, family: Family, observed: &Observed) -> bool {
     match backend {
         Backend::Nft => Hook::ALL.iter().any(|hook| observed.foreign.has_iptables_chain(family, *hook)),
-        Backend::Legacy => {
-            let names = match family {
-                Family::V4 => "/proc/self/net/ip_tables_names",
-                Family::V6 => "/proc/self/net/ip6_tables_names",
-            };
-            std::fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == "filter"))
-        }
+        Backend::Legacy => has_legacy(family, Table::Filter),
     }
+}
+
+fn has_legacy(family: Family, table: Table) -> bool {
+    let names = match family {
+        Family::V4 => "/proc/self/net/ip_tables_names",
+        Family::V6 => "/proc/self/net/ip6_tables_names",
+    };
+    std::fs::read_to_string(names).is_ok_and(|names| names.lines().any(|name| name == table.name()))
 }
 
 /// Applies a change.
 pub(super) async fn apply(change: &ForeignChange) -> Result<(), PortError> {
     let ForeignChange::Iptables { backend, family, arguments } = change else { return Ok(()) };
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    run(*backend, *family, &arguments).await.map(drop)
+    let mut all = vec!["-t", Table::Filter.name()];
+    all.extend(arguments.iter().map(String::as_str));
+    run(programs(*backend, *family), &all, "").await.map(drop)
 }
 
-/// Runs the command for that half of the kernel; where it has no name of its own, the plain one.
-async fn run(backend: Backend, family: Family, arguments: &[&str]) -> Result<String, PortError> {
-    let commands: &[&'static str] = match (backend, family) {
+/// Makes a transaction: the input of `iptables-restore`, which leaves all else as it is.
+pub(super) async fn restore(backend: Backend, family: Family, input: &str) -> Result<(), PortError> {
+    let programs: &[&'static str] = match (backend, family) {
+        (Backend::Nft, Family::V4) => &["iptables-nft-restore", "iptables-restore"],
+        (Backend::Nft, Family::V6) => &["ip6tables-nft-restore", "ip6tables-restore"],
+        (Backend::Legacy, Family::V4) => &["iptables-legacy-restore"],
+        (Backend::Legacy, Family::V6) => &["ip6tables-legacy-restore"],
+    };
+    run(programs, &["--noflush"], input).await.map(drop)
+}
+
+async fn list(backend: Backend, family: Family, table: Table) -> Result<String, PortError> {
+    run(programs(backend, family), &["-t", table.name(), "-S"], "").await
+}
+
+/// Returns the commands for that half of the kernel; where it has no name of its own, the plain one.
+fn programs(backend: Backend, family: Family) -> &'static [&'static str] {
+    match (backend, family) {
         (Backend::Nft, Family::V4) => &["iptables-nft", "iptables"],
         (Backend::Nft, Family::V6) => &["ip6tables-nft", "ip6tables"],
         (Backend::Legacy, Family::V4) => &["iptables-legacy"],
         (Backend::Legacy, Family::V6) => &["ip6tables-legacy"],
-    };
+    }
+}
+
+/// Runs the first of some commands that exists; returns its output.
+async fn run(commands: &[&'static str], arguments: &[&str], input: &str) -> Result<String, PortError> {
     let mut missing = "iptables";
     for command in commands {
-        match output(command, arguments).await {
+        match output(command, arguments, input).await {
             Ok(output) if output.status.success() => {
                 return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
             }
@@ -85,13 +157,19 @@ async fn run(backend: Backend, family: Family, arguments: &[&str]) -> Result<Str
     Err(PortError::NoIptables(missing))
 }
 
-async fn output(command: &str, arguments: &[&str]) -> std::io::Result<Output> {
-    Command::new(command)
-        .args(["-w", LOCK_TIMEOUT, "-t", "filter"])
+async fn output(command: &str, arguments: &[&str], input: &str) -> std::io::Result<Output> {
+    let mut child = Command::new(command)
+        .args(["-w", LOCK_TIMEOUT])
         .args(arguments)
         .env("LC_ALL", "C")
-        .stdin(Stdio::null())
+        .stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
-        .output()
-        .await
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It may fail before it reads; its message is worth more than our broken pipe.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    child.wait_with_output().await
 }

@@ -4,6 +4,7 @@ mod between_nodes;
 mod conntrack;
 pub mod nexthops;
 mod parse;
+mod rules;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +20,11 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 use tracing::warn;
+use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 
 use self::nexthops::Nexthops;
 use super::sysctl::Sysctls;
-use super::{Host, PortError, Query, iptables, nft};
+use super::{Host, PortError, Query, iptables, nft, submariner};
 use crate::change::Change;
 use crate::constants::{MARK, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::family::Family;
@@ -34,11 +36,14 @@ use crate::observed::{Link, Observed, ObservedRoute, ObservedRule};
 use crate::services::ObservedServices;
 use crate::services::render::render;
 use crate::state::{DeviceAddress, ResolvedRoute};
+use crate::submariner::Removal;
+use crate::takeover::Takeover;
 
 /// The network namespace that this process is in.
 pub struct Kernel {
     handle: RefCell<Handle>,
     sysctls: Sysctls,
+    clean: iptables::Clean,
 }
 
 impl Kernel {
@@ -48,7 +53,11 @@ impl Kernel {
     ///
     /// The kernel has no rtnetlink, or no strict checking of requests (Linux 4.20).
     pub fn open() -> Result<Self, PortError> {
-        Ok(Self { handle: RefCell::new(connect()?), sysctls: Sysctls::from_environment() })
+        Ok(Self {
+            handle: RefCell::new(connect()?),
+            sysctls: Sysctls::from_environment(),
+            clean: iptables::Clean::default(),
+        })
     }
 
     fn handle(&self) -> Handle {
@@ -175,7 +184,10 @@ impl Host for Kernel {
             observed.neighbours = self.neighbours(link.index, &observed.families).await?;
         }
         observed.links = links;
-        self.filters(&mut observed).await;
+        self.filters(&mut observed, query.takeover).await;
+        if query.takeover != Takeover::Nothing {
+            submariner::observe(&mut observed, query.takeover);
+        }
         Ok(observed)
     }
 
@@ -215,6 +227,7 @@ impl Host for Kernel {
                 None => iptables::apply(change).await,
             },
             Change::BetweenNodes(change) => self.apply_between_nodes(change).await,
+            Change::Takeover(removal) => self.remove_leftover(removal).await,
             Change::Nexthops(change) => {
                 let index = match change {
                     NexthopChange::Set(_, nexthop) => Some(self.index_of(&nexthop.device).await?),
@@ -229,8 +242,22 @@ impl Host for Kernel {
 }
 
 impl Kernel {
+    /// Removes something of Submariner's.
+    async fn remove_leftover(&self, removal: &Removal) -> Result<(), PortError> {
+        match removal {
+            Removal::Rule { rule, is_wanted } => self.remove_submariners_rule(rule, *is_wanted).await,
+            Removal::CableDevice => {
+                let index = self.index_of(UPSTREAM_VXLAN_CABLE).await?;
+                self.handle().link().del(index).execute().await.map_err(refused)
+            }
+            Removal::Chains { .. } | Removal::NftTable(_) | Removal::Set(_) | Removal::Policy(_) => {
+                submariner::remove(removal).await
+            }
+        }
+    }
+
     /// Reads the packet filters. One that cannot be read becomes a condition, and nothing is planned for it.
-    async fn filters(&self, observed: &mut Observed) {
+    async fn filters(&self, observed: &mut Observed, takeover: Takeover) {
         match nft::observe().await {
             Ok(guard) => {
                 if let ObservedGuard::Present(table) = &guard {
@@ -245,7 +272,7 @@ impl Kernel {
                     observed.conditions.insert(error.unread("the packet filter for clusterset IPs"));
                     ObservedServices::Unknown
                 });
-                match nft::foreign().await {
+                match nft::foreign(&mut observed.leftover).await {
                     Ok(foreign) => observed.foreign = foreign,
                     Err(error) => {
                         observed.conditions.insert(error.unread("other packet filters"));
@@ -259,7 +286,7 @@ impl Kernel {
                 observed.conditions.insert(error.unread("the packet filter"));
             }
         }
-        iptables::observe(observed).await;
+        iptables::observe(observed, takeover, &self.clean).await;
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::process::Command;
 use super::PortError;
 use crate::foreign::{self, FIREWALLD, Foreign};
 use crate::guard::{self, GuardChange, ObservedGuard};
+use crate::leftover::{self, Leftover};
 use crate::nft::{BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, Transaction};
 use crate::services::{self, ObservedServices};
 
@@ -27,9 +28,10 @@ pub(super) async fn services(table: &'static str) -> Result<ObservedServices, Po
     services::read::read(table, &listing).map(ObservedServices::Present).map_err(|error| not_json(&error))
 }
 
-/// Reads what of other programs' tables can be in the way.
-pub(super) async fn foreign() -> Result<Foreign, PortError> {
+/// Reads what of other programs' tables can be in the way, and the names of Submariner's chains.
+pub(super) async fn foreign(leftover: &mut Leftover) -> Result<Foreign, PortError> {
     let listing = list_tree(&["chains"]).await?.unwrap_or_default();
+    leftover.chains = leftover::read_nft(&listing);
     let mut foreign = Foreign { base_chains: foreign::read_base_chains(&listing), ..Foreign::default() };
     let (family, table) = FIREWALLD;
     for hook in Hook::ALL {

@@ -130,13 +130,14 @@ pub(super) fn is_closing(change: &Change) -> bool {
         | Change::Clusterset(_)
         | Change::Foreign(_)
         | Change::BetweenNodes(_)
-        | Change::Nexthops(_) => false,
+        | Change::Nexthops(_)
+        | Change::Takeover(_) => false,
     }
 }
 
 /// Returns `true` if a pass counts as failed.
 pub(super) fn is_failure(failed: &[Change]) -> bool {
-    failed.iter().any(|change| !matches!(change, Change::Foreign(_)))
+    failed.iter().any(|change| !matches!(change, Change::Foreign(_) | Change::Takeover(_)))
 }
 
 /// Returns the networks that are to be refused.

@@ -167,7 +167,7 @@ impl<H: Host> Reconciler<H> {
     fn query(&self, state: &ClusterState, desired: &Desired) -> Query {
         let mut lookup_addresses = state.lookup_addresses();
         lookup_addresses.extend(self.driver.lookups(state));
-        Query { sysctls: settings(&desired.hostnet), lookup_addresses }
+        Query { sysctls: settings(&desired.hostnet), lookup_addresses, takeover: desired.hostnet.takeover }
     }
 
     async fn read(&self, query: Query) -> Result<Reading, PortError> {

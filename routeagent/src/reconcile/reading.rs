@@ -42,6 +42,7 @@ impl Reading {
     pub(super) fn has(&self, needed: &Query) -> bool {
         self.query.sysctls.is_superset(&needed.sysctls)
             && self.query.lookup_addresses.is_superset(&needed.lookup_addresses)
+            && self.query.takeover >= needed.takeover
     }
 
     /// Returns the network after these changes were made; `None` if it has to be read.
@@ -69,7 +70,8 @@ impl Reading {
             | Change::Services(_)
             | Change::Foreign(_)
             | Change::BetweenNodes(_)
-            | Change::Nexthops(_) => return false,
+            | Change::Nexthops(_)
+            | Change::Takeover(_) => return false,
         }
         true
     }

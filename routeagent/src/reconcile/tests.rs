@@ -291,7 +291,8 @@ impl Host for Fake {
             | Change::Clusterset(_)
             | Change::Foreign(_)
             | Change::BetweenNodes(_)
-            | Change::Nexthops(_) => {
+            | Change::Nexthops(_)
+            | Change::Takeover(_) => {
                 panic!("a gateway without other nodes: {change}")
             }
         }

@@ -10,7 +10,7 @@ use crate::admit::Admission;
 use crate::condition::Condition;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE, VX_PORT};
 use crate::driver::Desired;
-use crate::driver::filter::{guard, own_cluster};
+use crate::driver::filter::{guard, own_cluster, takeover};
 use crate::hostnet::{Delivery, Guard, Pass};
 use crate::networks::disjoint;
 use crate::state::{ClusterState, Endpoint};
@@ -51,6 +51,7 @@ pub(super) fn add(
     let gateways_device = own.and_then(|_| state.tun());
     let devices: BTreeSet<String> =
         gateways_device.into_iter().chain(has_vxlan.then_some(VX_DEVICE)).map(str::to_owned).collect();
+    desired.hostnet.takeover = takeover(state);
     desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: vxlan };
 }
 

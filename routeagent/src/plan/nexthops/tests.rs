@@ -36,7 +36,8 @@ fn next_hops_come_before_their_groups_and_those_before_routes_and_go_the_other_w
             | Change::Clusterset(_)
             | Change::Foreign(_)
             | Change::BetweenNodes(_)
-            | Change::Nexthops(_) => None,
+            | Change::Nexthops(_)
+            | Change::Takeover(_) => None,
         };
         changes.iter().filter_map(kind).collect()
     };

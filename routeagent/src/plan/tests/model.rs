@@ -15,6 +15,7 @@ use crate::hostnet::Sysctl;
 use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop};
 use crate::observed::{Observed, ObservedRoute};
 use crate::state::DeviceAddress;
+use crate::submariner::Removal;
 use crate::vxlan::{Mac, VxlanChange};
 
 pub(crate) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
@@ -59,9 +60,30 @@ pub(crate) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
             Change::Foreign(change) => foreign(&mut observed.foreign, change),
             Change::BetweenNodes(change) => apply_between_nodes(&mut observed, change),
             Change::Nexthops(change) => apply_nexthops(&mut observed, change),
+            Change::Takeover(removal) => remove_leftover(&mut observed, removal),
         }
     }
     observed
+}
+
+fn remove_leftover(observed: &mut Observed, removal: &Removal) {
+    let left = &mut observed.leftover;
+    match removal {
+        Removal::Chains { backend, family, table, .. } => {
+            left.iptables.remove(&(*backend, *family, *table)).expect("no such table");
+        }
+        Removal::NftTable(family) => {
+            left.chains.remove(&(*family, "submariner".to_owned())).expect("ENOENT");
+        }
+        Removal::Set(name) => assert!(left.sets.remove(name), "ENOENT: {name}"),
+        Removal::Policy(policy) => assert!(left.policies.remove(policy), "ENOENT: {removal}"),
+        Removal::Rule { rule, is_wanted } => {
+            observed.rules.retain(|there| there.rule != *rule || there.is_ours());
+            let has_ours = observed.rules.iter().any(|there| there.rule == *rule);
+            observed.rules.extend((*is_wanted && !has_ours).then(|| ours(rule.clone())));
+        }
+        Removal::CableDevice => drop(observed.links.remove("vxlan-tunnel").expect("ENODEV")),
+    }
 }
 
 fn apply_nexthops(observed: &mut Observed, change: &NexthopChange) {
@@ -109,8 +131,19 @@ fn apply_between_nodes(observed: &mut Observed, change: &VxlanChange) {
                 observed.sysctls.insert(Sysctl::of(Family::V4, VX_DEVICE, key), value);
             }
         }
+        VxlanChange::Convert(vxlan) => {
+            let link = observed.links.get_mut(VX_DEVICE).expect("ENODEV");
+            let former = std::mem::replace(&mut link.vxlan, link_of(vxlan).vxlan);
+            if former.is_some_and(|former| former.has_extras) {
+                // The entry of its peer goes along.
+                observed.forwards.retain(|entry| entry.mac != Mac::ANY);
+            }
+        }
         VxlanChange::Adjust(vxlan) => {
-            observed.links.insert(VX_DEVICE.into(), link_of(vxlan)).expect("ENODEV");
+            let former = observed.links.insert(VX_DEVICE.into(), link_of(vxlan)).expect("ENODEV");
+            if former.mac != Some(vxlan.mac()) {
+                observed.neighbours.clear();
+            }
         }
         VxlanChange::Remove => {
             observed.links.remove(VX_DEVICE).expect("ENODEV");

@@ -1,7 +1,7 @@
 //! The device between nodes: itself, its addresses, forwarding entries and neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use futures::StreamExt;
 use ipnet::IpNet;
@@ -17,6 +17,7 @@ use rtnetlink::{LinkUnspec, LinkVxlan};
 use super::{Kernel, address_family, collect, refused};
 use crate::constants::{VX_DEVICE, VX_PORT, VX_VNI};
 use crate::family::Family;
+use crate::hostnet::Sysctl;
 use crate::port::PortError;
 use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
 
@@ -59,13 +60,11 @@ impl Kernel {
             VxlanChange::Make(vxlan) => {
                 self.handle().link().add(link_message(vxlan)).execute().await.map_err(refused)
             }
-            VxlanChange::Adjust(vxlan) => {
-                let message = LinkUnspec::new_with_index(index().await?)
-                    .mtu(vxlan.mtu)
-                    .address(vxlan.mac().0.to_vec())
-                    .up()
-                    .build();
-                self.handle().link().set(message).execute().await.map_err(refused)
+            VxlanChange::Adjust(vxlan) => self.adjust(index().await?, vxlan).await,
+            VxlanChange::Convert(vxlan) => {
+                // Without CREATE: one that is there is changed.
+                let request = self.handle().link().add(conversion(vxlan));
+                request.set_flags(NLM_F_REQUEST | NLM_F_ACK).execute().await.map_err(refused)
             }
             VxlanChange::Remove => self.handle().link().del(index().await?).execute().await.map_err(refused),
             VxlanChange::AddAddress(address) => {
@@ -96,6 +95,14 @@ impl Kernel {
                 self.handle().neighbours().del(message).execute().await.map_err(refused)
             }
         }
+    }
+
+    async fn adjust(&self, index: u32, vxlan: &Vxlan) -> Result<(), PortError> {
+        // The kernel announces a MAC address whenever it is set then, to the same one too.
+        self.sysctls.write(&Sysctl::of(Family::V4, VX_DEVICE, "arp_notify"), 1)?;
+        let message =
+            LinkUnspec::new_with_index(index).mtu(vxlan.mtu).address(vxlan.mac().0.to_vec()).up().build();
+        self.handle().link().set(message).execute().await.map_err(refused)
     }
 
     async fn remove_address(&self, index: u32, address: &IpNet) -> Result<(), PortError> {
@@ -135,6 +142,16 @@ fn link_message(vxlan: &Vxlan) -> netlink_packet_route::link::LinkMessage {
     builder.mtu(vxlan.mtu).address(vxlan.mac().0.to_vec()).up().build()
 }
 
+/// Takes peer and learning off the device, and sets its own address.
+fn conversion(vxlan: &Vxlan) -> netlink_packet_route::link::LinkMessage {
+    let builder = LinkVxlan::new(VX_DEVICE, VX_VNI).remote(Ipv4Addr::UNSPECIFIED).learning(false);
+    let builder = match vxlan.local {
+        IpAddr::V4(local) => builder.local(local),
+        IpAddr::V6(local) => builder.local6(local),
+    };
+    builder.build()
+}
+
 fn forward_message(index: u32, entry: &Forward) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
@@ -155,8 +172,11 @@ fn neighbour_address(address: IpAddr) -> NeighbourAddress {
     }
 }
 
+/// Returns `true` for an entry that the kernel never removes by itself. The state is a set of bits: upstream's entries and that of
+/// a device's peer have others beside it.
 fn is_static(message: &NeighbourMessage) -> bool {
-    matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp)
+    let lasting = u16::from(NeighbourState::Permanent) | u16::from(NeighbourState::Noarp);
+    u16::from(message.header.state) & lasting != 0
 }
 
 fn mac(message: &NeighbourMessage) -> Option<Mac> {

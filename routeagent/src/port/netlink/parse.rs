@@ -53,6 +53,28 @@ pub(super) fn rule(message: &RuleMessage) -> Option<ObservedRule> {
     Some(ObservedRule { rule, protocol })
 }
 
+/// Returns `true` for a rule of the same priority and table, whatever it selects by.
+pub(super) fn leads_to(message: &RuleMessage, rule: &Rule) -> bool {
+    let mut table = u32::from(message.header.table);
+    let mut priority = 0;
+    for attribute in &message.attributes {
+        if let RuleAttribute::Priority(value) = attribute {
+            priority = *value;
+        } else if let RuleAttribute::Table(value) = attribute {
+            table = *value;
+        }
+    }
+    (priority, table) == (rule.priority, rule.table)
+}
+
+/// Returns which program wrote a rule (`RTPROT_*`).
+pub(super) fn rule_protocol(message: &RuleMessage) -> u8 {
+    let protocol = message.attributes.iter().find_map(|attribute| {
+        if let RuleAttribute::Protocol(protocol) = attribute { Some(u8::from(*protocol)) } else { None }
+    });
+    protocol.unwrap_or_default()
+}
+
 /// Reads a route; `None` for what cannot be a route of a table, such as a multicast one.
 pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<ObservedRoute> {
     let header = &message.header;
@@ -148,8 +170,9 @@ fn vxlan(info: &LinkInfo) -> Option<VxlanLink> {
             InfoVxlan::Local6(address) if !address.is_unspecified() => vxlan.local = Some((*address).into()),
             InfoVxlan::Group(address) => vxlan.has_extras |= !address.is_unspecified(),
             InfoVxlan::Group6(address) => vxlan.has_extras |= !address.is_unspecified(),
-            InfoVxlan::Link(index) => vxlan.has_extras |= *index != 0,
-            InfoVxlan::Learning(is_on) | InfoVxlan::CollectMetadata(is_on) => vxlan.has_extras |= is_on,
+            InfoVxlan::Link(index) => vxlan.is_fixed |= *index != 0,
+            InfoVxlan::CollectMetadata(is_on) => vxlan.is_fixed |= is_on,
+            InfoVxlan::Learning(is_on) => vxlan.has_extras |= is_on,
             _ => {}
         }
     }

@@ -187,10 +187,6 @@ impl Drop for Ends<'_> {
 #[test]
 fn uninstalling_leaves_no_difference_on_any_node() {
     let lab = cluster!();
-    // Upstream's leftovers are somebody else's.
-    lab.run("w2", "iptables-nft", &["-N", "SUBMARINER-FORWARD"]);
-    lab.run("w2", "iptables-nft", &["-A", "SUBMARINER-FORWARD", "-o", "vx-submariner", "-j", "ACCEPT"]);
-    lab.run("w2", "iptables-nft", &["-A", "FORWARD", "-j", "SUBMARINER-FORWARD"]);
     lab.run("w1", "iptables-legacy", &["-P", "FORWARD", "DROP"]);
     // Neighbours and connections that the kernel learns by itself are there before.
     let before: Vec<String> = NODES.iter().map(|(place, ..)| everything(&lab, place)).collect();

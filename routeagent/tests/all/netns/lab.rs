@@ -173,7 +173,8 @@ impl Lab {
         self.feed_with(place, &[program], input);
     }
 
-    fn feed_with(&self, place: &str, command: &[&str], input: &str) {
+    /// The same with arguments.
+    pub(crate) fn feed_with(&self, place: &str, command: &[&str], input: &str) {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name(place)])
             .args(command)

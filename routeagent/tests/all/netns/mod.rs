@@ -24,4 +24,5 @@ mod services;
 mod several;
 mod source_guard;
 mod strangers;
+mod takeover;
 mod voices;

@@ -1,0 +1,172 @@
+//! What Submariner's own programs leave on a node whose place ours have taken: what is recognised, and what is removed. Pure.
+//!
+//! All of it is recognised by Submariner's names and numbers; a name of somebody else's is never removed. It goes last in a plan:
+//! ours is in place by then, so that no packet of an established flow is masqueraded or loses its route in between. What the
+//! node's gateway wrote stays until that gateway is ours: Submariner's may still run beside our route agent.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
+
+use crate::constants::UPSTREAM_CABLE_VNI;
+use crate::family::Family;
+use crate::foreign::{Backend, is_ours};
+use crate::hostnet::{Guard, HostNet, Rule};
+use crate::leftover::{
+    AGENT_SETS, Chains, GLOBALNET_PART, IpsecPolicy, NFT_TABLE, Table, belongs_to_gateway,
+};
+use crate::nft::{Hook, protocol};
+use crate::observed::Observed;
+use crate::takeover::Takeover;
+
+/// One step of the removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// Removes chains of iptables and what leads to them, in one transaction.
+    Chains {
+        /// Which half of the kernel.
+        backend: Backend,
+        /// Which family.
+        family: Family,
+        /// Which table.
+        table: Table,
+        /// Lines for `iptables-restore --noflush`, without the table's own.
+        lines: Vec<String>,
+    },
+    /// Removes the table of nftables.
+    NftTable(Family),
+    /// Removes an IP set.
+    Set(String),
+    /// Removes rules that Submariner wrote. Where one of ours of the same content is wanted it is in their place first.
+    Rule {
+        /// The rule.
+        rule: Rule,
+        /// Whether one of ours is wanted there.
+        is_wanted: bool,
+    },
+    /// Removes the device of the VXLAN cable, and with it the routes that lead there.
+    CableDevice,
+    /// Removes a policy of IPsec, and the security associations that it uses.
+    Policy(IpsecPolicy),
+}
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("remove what Submariner has left: ")?;
+        match self {
+            Self::Chains { backend, family, table, lines } => {
+                write!(f, "iptables ({family}, {backend}) -t {}: {}", table.name(), lines.join("; "))
+            }
+            Self::NftTable(family) => write!(f, "nftables table {} {NFT_TABLE}", protocol(*family)),
+            Self::Set(name) => write!(f, "IP set {name}"),
+            Self::Rule { rule, is_wanted } => {
+                rule.fmt(f)?;
+                f.write_str(if *is_wanted { ", replaced by ours" } else { "" })
+            }
+            Self::CableDevice => write!(f, "device {UPSTREAM_VXLAN_CABLE}"),
+            Self::Policy(policy) => {
+                write!(f, "IPsec policy {} to {}", policy.source, policy.destination)?;
+                f.write_str(match policy.direction {
+                    0 => " in",
+                    1 => " out",
+                    _ => " forwarded",
+                })
+            }
+        }
+    }
+}
+
+/// Returns what is to be removed, in order: what uses something goes before it.
+#[must_use]
+pub fn removals(desired: &HostNet, observed: &Observed) -> Vec<Removal> {
+    let takeover = desired.takeover;
+    if takeover == Takeover::Nothing {
+        return Vec::new();
+    }
+    let left = &observed.leftover;
+    let mut removals = Vec::new();
+    for ((backend, family, table), chains) in &left.iptables {
+        let lines = removing(*table, chains, takeover);
+        if !lines.is_empty() {
+            removals.push(Removal::Chains { backend: *backend, family: *family, table: *table, lines });
+        }
+    }
+    for ((family, table), chains) in &left.chains {
+        let is_globalnets = chains.iter().any(|chain| chain.contains(GLOBALNET_PART));
+        if table == NFT_TABLE && (takeover == Takeover::Gateway || !is_globalnets) {
+            removals.push(Removal::NftTable(*family));
+        }
+    }
+    let goes = |set: &&String| set.starts_with(AGENT_SETS) || takeover == Takeover::Gateway;
+    removals.extend(left.sets.iter().filter(goes).cloned().map(Removal::Set));
+    removals.extend(rules(desired, observed));
+    if takeover == Takeover::Gateway {
+        let cable = observed.links.get(UPSTREAM_VXLAN_CABLE).and_then(|link| link.vxlan.as_ref());
+        removals.extend(cable.filter(|vxlan| vxlan.vni == UPSTREAM_CABLE_VNI).map(|_| Removal::CableDevice));
+        let guard = desired.guard.as_ref();
+        let between = |policy: &&IpsecPolicy| guard.is_some_and(|guard| is_between_clusters(policy, guard));
+        removals.extend(left.policies.iter().filter(between).cloned().map(Removal::Policy));
+    }
+    removals
+}
+
+/// Returns Submariner's rules that are to go: the one that leads to our gateway table, and that of its VXLAN cable.
+fn rules(desired: &HostNet, observed: &Observed) -> impl Iterator<Item = Removal> {
+    let mut found = BTreeSet::new();
+    for there in observed.rules.iter().filter(|there| !there.is_ours()) {
+        let rule = &there.rule;
+        let is_agents = *rule == Rule::gateway(rule.family);
+        let is_cables = *rule == Rule::upstream_cable(rule.family) && desired.takeover == Takeover::Gateway;
+        if is_agents || is_cables {
+            found.insert(rule.clone());
+        }
+    }
+    found.into_iter().map(|rule| Removal::Rule { is_wanted: desired.rules.contains(&rule), rule })
+}
+
+/// Returns the lines that remove Submariner's chains from a table. Of those whose names ours have too, the rules go that are
+/// not ours.
+fn removing(table: Table, chains: &Chains, takeover: Takeover) -> Vec<String> {
+    if belongs_to_gateway(table, chains.rules.keys(), takeover) {
+        return Vec::new();
+    }
+    let is_shared = |chain: &str| table == Table::Filter && Hook::ALL.iter().any(|hook| hook.ours() == chain);
+    let mut lines = Vec::new();
+    for (chain, rule) in chains.jumps.iter().filter(|(_, rule)| !is_ours(rule)) {
+        lines.push(format!("-D {chain} {rule}"));
+    }
+    let (shared, own): (Vec<_>, Vec<_>) = chains.rules.iter().partition(|(chain, _)| is_shared(chain));
+    for (chain, rules) in shared {
+        lines.extend(rules.iter().filter(|rule| !is_ours(rule)).map(|rule| format!("-D {chain} {rule}")));
+    }
+    lines.extend(own.iter().map(|(chain, _)| format!("-F {chain}")));
+    lines.extend(own.iter().map(|(chain, _)| format!("-X {chain}")));
+    lines
+}
+
+/// Returns `true` for a policy between a network of this cluster and one of a remote cluster.
+fn is_between_clusters(policy: &IpsecPolicy, guard: &Guard) -> bool {
+    let is_in =
+        |network: &IpNet, networks: &BTreeSet<IpNet>| networks.iter().any(|one| one.contains(network));
+    let (source, destination) = (&policy.source, &policy.destination);
+    (is_in(source, &guard.local) && is_in(destination, &guard.remote))
+        || (is_in(source, &guard.remote) && is_in(destination, &guard.local))
+}
+
+/// Renders lines as the input of `iptables-restore --noflush`.
+#[must_use]
+pub fn render(table: Table, lines: &[String]) -> String {
+    let mut text = format!("*{}\n", table.name());
+    for line in lines {
+        // A String takes everything.
+        let _ = writeln!(text, "{line}");
+    }
+    text.push_str("COMMIT\n");
+    text
+}
+
+#[cfg(test)]
+mod tests;
