@@ -68,7 +68,7 @@ fn with_several_gateways_translated_connections_outlive_the_one_that_owns_them()
     two.say("two gateways each");
 
     let table = Table::default();
-    matrix::between_sites(&[&east, &west], &two.carriers(), &table);
+    matrix::between_sites(&two, &[&east, &west], &two.carriers(), &table);
     two.say("matrix");
     // A service of the own cluster is kube-proxy's by its global IP too, which is its external one.
     let own = hairpins(&east).into_iter().filter(|row| row.is_headless);

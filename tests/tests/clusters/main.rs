@@ -21,3 +21,4 @@ mod plain;
 mod several;
 mod shared;
 mod sides;
+mod steady;

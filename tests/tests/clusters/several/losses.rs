@@ -62,6 +62,8 @@ pub(crate) fn of_translations(two: &Two, east: &Site, west: &Site, table: &Table
 
 /// Pulls the plug of a node while connections talk, and puts it in again.
 fn lose(two: &Two, node: &Node, client: &Namespace, to: SocketAddr) -> anyhow::Result<String> {
+    // A path that is held back leaves a gateway without its share of them.
+    two.steady()?;
     let start = || (0..STREAMS).map(|_| Stream::start(client, to, BYTES)).collect::<Result<Vec<_>, _>>();
     let streams = start()?;
     let seen_as: Vec<_> = streams.iter().map(Stream::seen_as).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use trieste_tests::clusters::RESPONDER_PORT;
@@ -15,7 +15,7 @@ use trieste_tests::table::Table;
 use trieste_tests::traffic::{self, Receipt};
 
 use super::traces;
-use crate::shared::Two;
+use crate::shared::{SOON, Two};
 use crate::sides::{SERVICE_PORT, Side};
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
@@ -31,6 +31,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct Caller<'a> {
     netns: &'a Namespace,
     seen_as: Vec<IpAddr>,
+}
+
+/// What flows of one protocol have taken.
+struct Taken {
+    protocol: Protocol,
+    flows: usize,
+    ways: BTreeSet<Way>,
 }
 
 /// Pods of both clusters, with pods and services of each other, by their own addresses.
@@ -49,7 +56,7 @@ pub(crate) fn between_pods(two: &Two, sides: &[Side<'_>; 2], carriers: &Carriers
             ];
             for (kind, ip, port) in targets {
                 table.row(from.cluster.name(), &format!("ways {kind} {what}"), || {
-                    let told = caller.ways(carriers, SocketAddr::new(ip, port), number, ways)?;
+                    let told = caller.ways(two, carriers, SocketAddr::new(ip, port), number, ways)?;
                     traces::none_between(two, client, server)?;
                     Ok(told)
                 });
@@ -59,7 +66,7 @@ pub(crate) fn between_pods(two: &Two, sides: &[Side<'_>; 2], carriers: &Carriers
 }
 
 /// The same with Globalnet.
-pub(crate) fn between_sites(sites: &[&Site; 2], carriers: &Carriers, table: &Table) {
+pub(crate) fn between_sites(two: &Two, sites: &[&Site; 2], carriers: &Carriers, table: &Table) {
     for (number, (from, to)) in [(sites[0], sites[1]), (sites[1], sites[0])].into_iter().enumerate() {
         for (what, client, server, ways) in [
             ("nGW → nGW", &from.worker, &to.worker, 16),
@@ -73,7 +80,7 @@ pub(crate) fn between_sites(sites: &[&Site; 2], carriers: &Carriers, table: &Tab
             let (pod, service) = (server.server.headless, server.server.service);
             for (kind, to, ways) in [("headless", pod, ways / 2), ("service", service, ways)] {
                 table.row(["east", "west"][number], &format!("ways {kind} {what}"), || {
-                    caller.ways(carriers, to, number, ways)
+                    caller.ways(two, carriers, to, number, ways)
                 });
             }
         }
@@ -83,19 +90,43 @@ pub(crate) fn between_sites(sites: &[&Site; 2], carriers: &Carriers, table: &Tab
 impl Caller<'_> {
     /// Asks until every way was seen. Each question has to arrive from the right address, and none may be asked twice: what
     /// connection tracking refuses, a SYN or its answer, comes again a second later, and is counted by the client's kernel.
-    fn ways(&self, carriers: &Carriers, to: SocketAddr, from: usize, ways: usize) -> anyhow::Result<String> {
-        carriers.forget()?;
-        let before = traces::repeated_handshakes(self.netns)?;
-        let [tcp, udp] = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
-        let repeated = traces::repeated_handshakes(self.netns)? - before;
-        // Where other tests hold a gateway up, one may be late, or lost with a path that is left meanwhile; what connection
-        // tracking refuses is the share of ways that it does not know.
-        let late = if guard::is_alone() { 0 } else { 3 };
-        anyhow::ensure!(repeated <= late, "{repeated} SYNs were sent again");
-        Ok(format!("{ways} ways with {} TCP connections, {} of UDP", tcp?, udp?))
+    ///
+    /// A way whose path is not used does not exist for as long: one that is missing counts if every path was used all the
+    /// time, and is asked for from the start if one has changed meanwhile.
+    fn ways(
+        &self,
+        two: &Two,
+        carriers: &Carriers,
+        to: SocketAddr,
+        from: usize,
+        ways: usize,
+    ) -> anyhow::Result<String> {
+        let end = Instant::now() + SOON;
+        loop {
+            let changes = two.steady()?;
+            carriers.forget()?;
+            let before = traces::repeated_handshakes(self.netns)?;
+            let [tcp, udp] = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
+            let repeated = traces::repeated_handshakes(self.netns)? - before;
+            if let (Ok(tcp), Ok(udp)) = (&tcp, &udp)
+                && (tcp.ways.len() < ways || udp.ways.len() < ways)
+                && Instant::now() < end
+                && two.changes()? != changes
+            {
+                let seen = format!("{} and {} of {ways} ways", tcp.ways.len(), udp.ways.len());
+                two.say(&format!("{seen} while a path was not used: once more"));
+                continue;
+            }
+            // Where other tests hold a gateway up, one may be late, or lost with a path that is left meanwhile; what connection
+            // tracking refuses is the share of ways that it does not know.
+            let late = if guard::is_alone() { 0 } else { 3 };
+            anyhow::ensure!(repeated <= late, "{repeated} SYNs were sent again");
+            let (tcp, udp) = (tcp?.flows_for(ways)?, udp?.flows_for(ways)?);
+            return Ok(format!("{ways} ways with {tcp} TCP connections, {udp} of UDP"));
+        }
     }
 
-    /// Returns how many flows that took.
+    /// Asks until every way was seen, or one that was not does not exist.
     fn ways_of(
         &self,
         protocol: Protocol,
@@ -103,7 +134,7 @@ impl Caller<'_> {
         to: SocketAddr,
         from: usize,
         ways: usize,
-    ) -> anyhow::Result<usize> {
+    ) -> anyhow::Result<Taken> {
         let mut known_as = BTreeMap::new();
         loop {
             for number in 0..AT_ONCE {
@@ -113,14 +144,10 @@ impl Caller<'_> {
                 known_as.insert(receipt.sent_from.port(), receipt.seen_as.port());
             }
             let seen = carriers.ways_known_as(protocol, from, |port| known_as.get(&port).copied())?;
-            let seen: BTreeSet<Way> = seen.into_values().collect();
-            // Where other tests hold gateways up, a path may be left meanwhile: that is one way more.
-            if seen.len() == ways || seen.len() > ways && !guard::is_alone() {
-                return Ok(known_as.len());
+            let taken = Taken { protocol, flows: known_as.len(), ways: seen.into_values().collect() };
+            if taken.ways.len() >= ways || taken.flows >= MOST {
+                return Ok(taken);
             }
-            let is_possible = seen.len() < ways && known_as.len() < MOST;
-            let name = protocol.name();
-            anyhow::ensure!(is_possible, "{name} went {} of {ways} ways: {seen:?}", seen.len());
         }
     }
 
@@ -134,5 +161,16 @@ impl Caller<'_> {
         let seen = receipt.seen_as.ip();
         anyhow::ensure!(self.seen_as.contains(&seen), "seen as {seen}, not as one of {:?}", self.seen_as);
         Ok(receipt)
+    }
+}
+
+impl Taken {
+    /// Returns how many flows it took, if they went all ways.
+    fn flows_for(self, ways: usize) -> anyhow::Result<usize> {
+        let (name, count) = (self.protocol.name(), self.ways.len());
+        // Where other tests hold gateways up, a path may be left meanwhile: that is one way more.
+        let is_all = count == ways || count > ways && !guard::is_alone();
+        anyhow::ensure!(is_all, "{name} went {count} of {ways} ways: {:?}", self.ways);
+        Ok(self.flows)
     }
 }
