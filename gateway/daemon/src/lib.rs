@@ -44,6 +44,7 @@ mod shared;
 pub mod state;
 pub mod status;
 mod stores;
+mod submariner;
 pub mod tables;
 mod threads;
 pub mod uninstall;

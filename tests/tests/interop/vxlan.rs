@@ -155,6 +155,25 @@ fn a_probe_from_the_kernels_tunnel_address_is_answered() {
 }
 
 #[test]
+fn a_gateway_starts_where_upstreams_has_left_its_device() {
+    let Some(_turn) = root_test("a_gateway_starts_where_upstreams_has_left_its_device") else { return };
+    let scene = Scene::new(&Topology::two_clusters(), true);
+    assert_eq!(scene.ping("east", "west", 3, &[]), 3);
+    let [from, at] = ["east", "west"].map(|cluster| &scene.plan.cluster(cluster).pod(0).namespace);
+    let flow = Flow::start(from, (at, scene.pod("west")), b"", Duration::from_millis(5)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    // Its process is gone; the device has its port, and leads past ours.
+    let west = Cluster::start(&scene.lab, scene.plan.cluster("west"), &scene.settings).unwrap();
+    west.wait_handshakes(1, CONNECT_TIMEOUT).unwrap();
+    let links = scene.plan.cluster("west").gateway().namespace.run("ip").args(["link"]).stdout().unwrap();
+    assert!(!links.contains(kernel_vxlan::DEVICE), "{links}");
+    assert_eq!(scene.ping("east", "west", 5, &[]), 5);
+    let seen = flow.finish();
+    eprintln!("no answers for {:?}", seen.longest());
+    assert!(seen.longest() < TIMEOUT, "{:?}", seen.longest());
+}
+
+#[test]
 fn a_kernels_device_that_is_made_anew_is_followed() {
     let Some(_turn) = root_test("a_kernels_device_that_is_made_anew_is_followed") else { return };
     let scene = Scene::new(&Topology::two_clusters(), true);

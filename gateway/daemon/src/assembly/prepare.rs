@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::devices::Devices;
 use crate::kinds::{KindContext, Kinds, Made};
 use crate::node::Node;
+use crate::submariner;
 
 /// A gateway that can start: whatever may be in the way was asked for. Nothing is published, and nobody reads the
 /// devices yet.
@@ -30,7 +31,7 @@ impl<'a> Prepared<'a> {
     pub(super) async fn new(config: &'a Config, kinds: &Kinds) -> anyhow::Result<Self> {
         let environment = Environment::read(config).await?;
         let listeners = Listeners::bind(config)?;
-        let devices = open_devices(config, &environment.node)?;
+        let devices = open_devices(config, &environment.node).await?;
         let made = make_kind(kinds, &environment)?;
         let own = OwnEndpoint::find(&environment, &*made.kind);
         Ok(Self { environment, listeners, devices, made, own })
@@ -38,9 +39,13 @@ impl<'a> Prepared<'a> {
 }
 
 /// Takes over the devices of the process before this one, or opens new ones.
-fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
+async fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
     let inherited = trieste_io::inherited::take();
     if inherited.is_empty() {
+        if let Err(error) = submariner::remove_devices(&config.tun_name).await {
+            // What is in the way says itself so when ours is opened.
+            tracing::warn!(?error, "cannot remove what Submariner's gateway has left");
+        }
         // The Node's own port wins.
         let config = Config { udp_port: node.udp_port, ..config.clone() };
         return Devices::open(&config, node.underlay_mtu);
