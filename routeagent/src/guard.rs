@@ -112,12 +112,14 @@ pub enum GuardChange {
 }
 
 impl GuardChange {
-    /// Returns the change in two steps, the second of which is made once routes are in place. Where a table is made anew, what
-    /// comes from remote clusters may leave by `uplinks` until then: on a node that moves over it does, and nothing of it shall be
-    /// lost.
+    /// Returns the change in one step, or, on a node that moves over, in two, the second of which is made once routes are in
+    /// place: there what comes from remote clusters leaves by `uplinks` until then, and nothing of it shall be lost.
     #[must_use]
-    pub fn in_steps(self) -> (Self, Option<Self>) {
+    pub fn in_steps(self, is_moving_over: bool) -> (Self, Option<Self>) {
         let Self::Build(mut guard) = self else { return (self, None) };
+        if !is_moving_over {
+            return (Self::Build(guard), None);
+        }
         let devices: BTreeSet<Element> =
             std::mem::take(&mut guard.uplinks).into_iter().map(Element::Device).collect();
         let add = Elements::from([("uplinks".to_owned(), devices)]);

@@ -78,6 +78,8 @@ pub struct Leftover {
     pub sets: BTreeSet<String>,
     /// Policies of IPsec, whoever wrote them.
     pub policies: BTreeSet<IpsecPolicy>,
+    /// Whether something could not be read.
+    pub is_incomplete: bool,
 }
 
 impl Leftover {

@@ -17,11 +17,10 @@ use crate::change::Change;
 use crate::condition::Condition;
 use crate::constants::{TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::foreign::foreign_changes;
-use crate::guard::{GuardChange, ObservedGuard, guard_change};
+use crate::guard::{ObservedGuard, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule};
-use crate::observed::{Observed, ObservedRoute};
+use crate::observed::{Observed, ObservedRoute, ObservedRule};
 use crate::services::services_change;
-use crate::submariner::removals;
 use route_index::RouteIndex;
 
 /// Changes, in order, and conditions.
@@ -84,7 +83,8 @@ pub(crate) fn plan_routes(
         plan.changes.extend(settings::restore(observed));
     }
     let guard = settings::guard(desired, observed);
-    let (filter, closing) = guard_change(guard.as_ref(), &observed.guard).map(GuardChange::in_steps).unzip();
+    let change = guard_change(guard.as_ref(), &observed.guard);
+    let (filter, closing) = change.map(|change| change.in_steps(is_moving_over(observed))).unzip();
     plan.changes.extend(filter.map(Change::Guard));
     plan.changes.extend(services_change(&desired.services, &observed.services).map(Change::Services));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
@@ -106,8 +106,6 @@ pub(crate) fn plan_routes(
     remove_routes(&wanted, index, destinations, &mut plan);
     plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
-    let left = if is_guardable { removals(desired, observed) } else { Vec::new() };
-    plan.changes.extend(left.into_iter().map(Change::Takeover));
     plan
 }
 
@@ -223,6 +221,15 @@ fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
             plan.changes.push(Change::AddRule(rule.clone()));
         }
     }
+}
+
+/// Returns `true` if Submariner's route agent was here a moment ago, and ours has not been.
+fn is_moving_over(observed: &Observed) -> bool {
+    let is_theirs = |there: &ObservedRule| !there.is_ours() && there.rule == Rule::gateway(there.rule.family);
+    let left = &observed.leftover;
+    let has_left =
+        !left.iptables.is_empty() || !left.chains.is_empty() || observed.rules.iter().any(is_theirs);
+    observed.guard == ObservedGuard::Absent && has_left
 }
 
 /// Adds what other programs' filters have to let through. Each change is a process: done before routes, a node that moves over

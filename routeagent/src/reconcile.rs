@@ -26,10 +26,11 @@ use crate::port::{Host, PortError, Query};
 use crate::restore::Restoration;
 use crate::schedule::Outcome;
 use crate::state::{DeviceAddress, Node};
+use crate::takeover::Sweep;
 use crate::view::ClusterView;
 use crate::zone::Zone;
 pub use outcome::Serving;
-use outcome::{MOST_LINES, is_closing, is_failure, is_outdated, serving, shortened, waits_for};
+use outcome::{MOST_LINES, is_closing, is_failure, is_others, is_outdated, serving, shortened, waits_for};
 use prepared::{Graces, Last, Prepared};
 use reading::Reading;
 
@@ -71,6 +72,8 @@ pub struct Reconciler<H> {
     query: Option<Query>,
     /// The network as the last pass left it, if that is known.
     left: Option<Reading>,
+    /// What Submariner's programs have left here, as far as it is still looked for.
+    sweep: Sweep,
     /// What the last pass desired.
     memory: Option<Box<dyn Memory>>,
     /// What the network plugin's database has to say.
@@ -102,6 +105,7 @@ impl<H: Host> Reconciler<H> {
             last_conditions,
             query: None,
             left: None,
+            sweep: Sweep::default(),
             memory: None,
             zones: watch::Sender::default(),
         }
@@ -187,7 +191,8 @@ impl<H: Host> Reconciler<H> {
         self.live.mark_unchanged();
         let last = Last { left: self.left.take(), is_unchanged, memory: self.memory.take() };
         let prepared = self.prepare(view, &mut grace, last).await?;
-        let Prepared { mut plan, memory, reading, listener, is_new, has_filter, had_services } = prepared;
+        let Prepared { mut plan, memory, reading, listener, is_new, has_filter, had_services, removed } =
+            prepared;
         if is_new {
             let zone = memory.zone();
             self.zones.send_if_modified(|last| std::mem::replace(last, zone.clone()) != zone);
@@ -201,12 +206,13 @@ impl<H: Host> Reconciler<H> {
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
         self.left = reading.after(&plan.changes).filter(|_| failed.is_empty());
+        self.sweep = self.sweep.after(hostnet.takeover, removed);
         let was_restored = self.note_filter(hostnet, &plan, &failed);
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);
         self.listener.send_if_modified(|last| std::mem::replace(last, listener.clone()) != listener);
-        // Failures in another program's filter become conditions; they neither delay the rest nor are they undone.
-        let is_refused = |change: &&Change| matches!(change, Change::Foreign(_)) && failed.contains(*change);
+        // Failures in what is another program's become conditions; they neither delay the rest nor are they undone.
+        let is_refused = |change: &&Change| is_others(change) && failed.contains(*change);
         let made: Vec<Change> = plan.changes.iter().filter(|change| !is_refused(change)).cloned().collect();
         let is_repeated = made.len() == self.last_changes.len()
             && made.iter().zip(&self.last_changes).all(|(this, last)| this.repeats(last));

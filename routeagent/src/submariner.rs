@@ -1,6 +1,6 @@
 //! What Submariner's own programs leave on a node whose place ours have taken: what is recognised, and what is removed. Pure.
 //!
-//! All of it is recognised by Submariner's names and numbers; a name of somebody else's is never removed. It goes last in a plan:
+//! All of it is recognised by Submariner's names and numbers, policies of IPsec by their networks. It goes last in a plan:
 //! ours is in place by then, so that no packet of an established flow is masqueraded or loses its route in between. What the
 //! node's gateway wrote stays until that gateway is ours: Submariner's may still run beside our route agent.
 
@@ -14,6 +14,7 @@ use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 use crate::constants::UPSTREAM_CABLE_VNI;
 use crate::family::Family;
 use crate::foreign::{Backend, is_ours};
+use crate::guard::ObservedGuard;
 use crate::hostnet::{Guard, HostNet, Rule};
 use crate::leftover::{
     AGENT_SETS, Chains, GLOBALNET_PART, IpsecPolicy, NFT_TABLE, Table, belongs_to_gateway,
@@ -21,6 +22,11 @@ use crate::leftover::{
 use crate::nft::{Hook, protocol};
 use crate::observed::Observed;
 use crate::takeover::Takeover;
+
+/// Submariner's rules name no program (`RTPROT_UNSPEC`); those of others do.
+const PROTOCOL_OF_RULES: u8 = 0;
+/// Ours: most policies that a line names.
+const MOST_SHOWN: usize = 8;
 
 /// One step of the removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +55,8 @@ pub enum Removal {
     },
     /// Removes the device of the VXLAN cable, and with it the routes that lead there.
     CableDevice,
-    /// Removes a policy of IPsec, and the security associations that it uses.
-    Policy(IpsecPolicy),
+    /// Removes policies of IPsec, and the security associations of their tunnels.
+    Policies(BTreeSet<IpsecPolicy>),
 }
 
 impl fmt::Display for Removal {
@@ -67,13 +73,12 @@ impl fmt::Display for Removal {
                 f.write_str(if *is_wanted { ", replaced by ours" } else { "" })
             }
             Self::CableDevice => write!(f, "device {UPSTREAM_VXLAN_CABLE}"),
-            Self::Policy(policy) => {
-                write!(f, "IPsec policy {} to {}", policy.source, policy.destination)?;
-                f.write_str(match policy.direction {
-                    0 => " in",
-                    1 => " out",
-                    _ => " forwarded",
-                })
+            Self::Policies(policies) => {
+                f.write_str("IPsec policies")?;
+                let shown = policies.iter().take(MOST_SHOWN);
+                shown.into_iter().try_for_each(|one| write!(f, " {} to {}", one.source, one.destination))?;
+                let more = policies.len().saturating_sub(MOST_SHOWN);
+                if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
             }
         }
     }
@@ -81,9 +86,8 @@ impl fmt::Display for Removal {
 
 /// Returns what is to be removed, in order: what uses something goes before it.
 #[must_use]
-pub fn removals(desired: &HostNet, observed: &Observed) -> Vec<Removal> {
-    let takeover = desired.takeover;
-    if takeover == Takeover::Nothing {
+pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> Vec<Removal> {
+    if takeover == Takeover::Nothing || observed.guard == ObservedGuard::Unknown {
         return Vec::new();
     }
     let left = &observed.leftover;
@@ -101,25 +105,29 @@ pub fn removals(desired: &HostNet, observed: &Observed) -> Vec<Removal> {
         }
     }
     let goes = |set: &&String| set.starts_with(AGENT_SETS) || takeover == Takeover::Gateway;
-    removals.extend(left.sets.iter().filter(goes).cloned().map(Removal::Set));
-    removals.extend(rules(desired, observed));
-    if takeover == Takeover::Gateway {
+    if !left.is_incomplete {
+        // Chains that could not be read may use them.
+        removals.extend(left.sets.iter().filter(goes).cloned().map(Removal::Set));
+    }
+    removals.extend(rules(desired, observed, takeover));
+    if takeover >= Takeover::Elsewhere {
         let cable = observed.links.get(UPSTREAM_VXLAN_CABLE).and_then(|link| link.vxlan.as_ref());
         removals.extend(cable.filter(|vxlan| vxlan.vni == UPSTREAM_CABLE_VNI).map(|_| Removal::CableDevice));
         let guard = desired.guard.as_ref();
         let between = |policy: &&IpsecPolicy| guard.is_some_and(|guard| is_between_clusters(policy, guard));
-        removals.extend(left.policies.iter().filter(between).cloned().map(Removal::Policy));
+        let policies: BTreeSet<IpsecPolicy> = left.policies.iter().filter(between).cloned().collect();
+        removals.extend((!policies.is_empty()).then_some(Removal::Policies(policies)));
     }
     removals
 }
 
 /// Returns Submariner's rules that are to go: the one that leads to our gateway table, and that of its VXLAN cable.
-fn rules(desired: &HostNet, observed: &Observed) -> impl Iterator<Item = Removal> {
+fn rules(desired: &HostNet, observed: &Observed, takeover: Takeover) -> impl Iterator<Item = Removal> {
     let mut found = BTreeSet::new();
-    for there in observed.rules.iter().filter(|there| !there.is_ours()) {
+    for there in observed.rules.iter().filter(|there| there.protocol == PROTOCOL_OF_RULES) {
         let rule = &there.rule;
         let is_agents = *rule == Rule::gateway(rule.family);
-        let is_cables = *rule == Rule::upstream_cable(rule.family) && desired.takeover == Takeover::Gateway;
+        let is_cables = *rule == Rule::upstream_cable(rule.family) && takeover >= Takeover::Elsewhere;
         if is_agents || is_cables {
             found.insert(rule.clone());
         }

@@ -44,8 +44,9 @@ pub(super) fn guard<'a>(
 /// Returns whose place ours have taken on this node: a running route agent that of Submariner's, and a gateway that says of itself
 /// what Submariner's cannot say.
 pub(super) fn takeover(state: &ClusterState) -> Takeover {
-    match state.own_endpoint() {
-        Some(own) if own.has_multipath => Takeover::Gateway,
+    match (state.own_endpoint(), state.active_endpoint()) {
+        (Some(own), _) if own.has_multipath => Takeover::Gateway,
+        (None, Some(_)) => Takeover::Elsewhere,
         _ => Takeover::Agent,
     }
 }

@@ -1,8 +1,6 @@
 //! Runs `iptables` and `ip6tables` for the `filter` table, where that exists, and for other tables in which Submariner has
 //! chains.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::{Output, Stdio};
 
@@ -21,12 +19,8 @@ use crate::takeover::Takeover;
 /// Seconds to wait for another program that is changing the same tables.
 const LOCK_TIMEOUT: &str = "5";
 
-/// Tables of the kernel's older half in which Submariner has nothing: they are not read again, since somebody may have tens of
-/// thousands of rules there, and what writes such chains is not started beside our route agent.
-pub(super) type Clean = RefCell<BTreeSet<(Family, Table)>>;
-
 /// Adds what iptables holds, in both halves of the kernel, and what Submariner has left there.
-pub(super) async fn observe(observed: &mut Observed, takeover: Takeover, clean: &Clean) {
+pub(super) async fn observe(observed: &mut Observed, takeover: Takeover) {
     for family in observed.families.clone() {
         for backend in [Backend::Nft, Backend::Legacy] {
             if !has_table(backend, family, observed) {
@@ -48,30 +42,26 @@ pub(super) async fn observe(observed: &mut Observed, takeover: Takeover, clean: 
             }
         }
         if takeover != Takeover::Nothing {
-            observe_leftover(observed, family, takeover, clean).await;
+            observe_leftover(observed, family, takeover).await;
         }
     }
 }
 
 /// Adds what Submariner has left in tables that nothing else is read of.
-async fn observe_leftover(observed: &mut Observed, family: Family, takeover: Takeover, clean: &Clean) {
+async fn observe_leftover(observed: &mut Observed, family: Family, takeover: Takeover) {
     for table in [Table::Nat, Table::Mangle] {
         for backend in [Backend::Nft, Backend::Legacy] {
             let is_read = match backend {
                 Backend::Nft => observed.leftover.may_remove(family, table, takeover),
-                Backend::Legacy => has_legacy(family, table) && !clean.borrow().contains(&(family, table)),
+                Backend::Legacy => has_legacy(family, table),
             };
             if !is_read {
                 continue;
             }
             match list(backend, family, table).await {
-                Ok(listing) => {
-                    let has_any = add_leftover(observed, (backend, family, table), &listing);
-                    if backend == Backend::Legacy && !has_any {
-                        clean.borrow_mut().insert((family, table));
-                    }
-                }
+                Ok(listing) => add_leftover(observed, (backend, family, table), &listing),
                 Err(error) => {
+                    observed.leftover.is_incomplete = true;
                     observed.conditions.insert(error.unread("iptables"));
                 }
             }
@@ -79,14 +69,12 @@ async fn observe_leftover(observed: &mut Observed, family: Family, takeover: Tak
     }
 }
 
-/// Adds Submariner's chains of a table; returns `true` if there are any.
-fn add_leftover(observed: &mut Observed, at: (Backend, Family, Table), listing: &str) -> bool {
+/// Adds Submariner's chains of a table, if there are any.
+fn add_leftover(observed: &mut Observed, at: (Backend, Family, Table), listing: &str) {
     let chains = leftover::read_iptables(listing);
-    let has_any = !chains.rules.is_empty();
-    if has_any {
+    if !chains.rules.is_empty() {
         observed.leftover.iptables.insert(at, chains);
     }
-    has_any
 }
 
 /// Returns `true` if there is a table, without making one by asking.

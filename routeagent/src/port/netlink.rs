@@ -43,7 +43,6 @@ use crate::takeover::Takeover;
 pub struct Kernel {
     handle: RefCell<Handle>,
     sysctls: Sysctls,
-    clean: iptables::Clean,
 }
 
 impl Kernel {
@@ -53,11 +52,7 @@ impl Kernel {
     ///
     /// The kernel has no rtnetlink, or no strict checking of requests (Linux 4.20).
     pub fn open() -> Result<Self, PortError> {
-        Ok(Self {
-            handle: RefCell::new(connect()?),
-            sysctls: Sysctls::from_environment(),
-            clean: iptables::Clean::default(),
-        })
+        Ok(Self { handle: RefCell::new(connect()?), sysctls: Sysctls::from_environment() })
     }
 
     fn handle(&self) -> Handle {
@@ -250,7 +245,7 @@ impl Kernel {
                 let index = self.index_of(UPSTREAM_VXLAN_CABLE).await?;
                 self.handle().link().del(index).execute().await.map_err(refused)
             }
-            Removal::Chains { .. } | Removal::NftTable(_) | Removal::Set(_) | Removal::Policy(_) => {
+            Removal::Chains { .. } | Removal::NftTable(_) | Removal::Set(_) | Removal::Policies(_) => {
                 submariner::remove(removal).await
             }
         }
@@ -286,7 +281,7 @@ impl Kernel {
                 observed.conditions.insert(error.unread("the packet filter"));
             }
         }
-        iptables::observe(observed, takeover, &self.clean).await;
+        iptables::observe(observed, takeover).await;
     }
 }
 

@@ -13,18 +13,19 @@ pub(super) fn observe(observed: &mut Observed, takeover: Takeover) {
         Ok(names) => {
             observed.leftover.sets = names.into_iter().filter(|name| is_submariners_set(name)).collect()
         }
-        Err(error) => {
-            observed.conditions.insert(error.unread("IP sets"));
-        }
+        Err(error) => note(observed, &error, "IP sets"),
     }
-    if takeover == Takeover::Gateway {
+    if takeover >= Takeover::Elsewhere {
         match xfrm::policies() {
             Ok(policies) => observed.leftover.policies = policies,
-            Err(error) => {
-                observed.conditions.insert(error.unread("policies of IPsec"));
-            }
+            Err(error) => note(observed, &error, "policies of IPsec"),
         }
     }
+}
+
+fn note(observed: &mut Observed, error: &PortError, what: &'static str) {
+    observed.leftover.is_incomplete = true;
+    observed.conditions.insert(error.unread(what));
 }
 
 /// Removes what needs neither a device nor a rule.
@@ -39,7 +40,12 @@ pub(super) async fn remove(removal: &Removal) -> Result<(), PortError> {
             nft::transact(&std::iter::once(removal).collect::<Transaction>()).await
         }
         Removal::Set(name) => ipset::destroy(name),
-        Removal::Policy(policy) => xfrm::remove(policy),
+        Removal::Policies(policies) => {
+            let policies = policies.clone();
+            // The kernel's whole tables are read, which notices of gateways must not wait for.
+            let removed = tokio::task::spawn_blocking(move || xfrm::remove(&policies)).await;
+            removed.unwrap_or_else(|error| Err(PortError::Netlink(error.to_string())))
+        }
         // These are netlink's.
         Removal::Rule { .. } | Removal::CableDevice => Ok(()),
     }

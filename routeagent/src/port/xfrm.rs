@@ -19,6 +19,12 @@ const XFRM_MSG_GETSA: u16 = 0x12;
 const XFRM_MSG_DELPOLICY: u16 = 0x14;
 const XFRM_MSG_GETPOLICY: u16 = 0x15;
 const XFRMA_TMPL: u16 = 5;
+const XFRMA_MARK: u16 = 21;
+const XFRMA_IF_ID: u16 = 31;
+/// `IPPROTO_ESP`.
+const ESP: u8 = 50;
+/// `XFRM_MODE_TUNNEL`.
+const TUNNEL: u8 = 1;
 /// Bytes of `xfrm_selector`.
 const SELECTOR_LEN: usize = 56;
 /// Bytes of `xfrm_userpolicy_info`, and where its index and direction are.
@@ -31,6 +37,8 @@ const POLICY_ID_LEN: usize = 64;
 const TEMPLATE_LEN: usize = 64;
 const TEMPLATE_SOURCE: usize = 28;
 const TEMPLATE_REQUEST: usize = 44;
+const TEMPLATE_PROTOCOL: usize = 20;
+const TEMPLATE_MODE: usize = 48;
 /// Bytes of an address field, whatever its family.
 const ADDRESS_LEN: usize = 16;
 /// In `xfrm_usersa_info`: the association's name (destination, SPI, protocol), source, request number and family.
@@ -50,21 +58,27 @@ pub(super) fn policies() -> Result<BTreeSet<IpsecPolicy>, PortError> {
     Ok(found.into_iter().collect())
 }
 
-/// Removes a policy and the associations of its tunnel.
-pub(super) fn remove(policy: &IpsecPolicy) -> Result<(), PortError> {
+/// Removes policies and the associations of their tunnels.
+pub(super) fn remove(policies: &BTreeSet<IpsecPolicy>) -> Result<(), PortError> {
     let Some(requests) = open()? else { return Ok(()) };
     let request = Message::new(XFRM_MSG_GETPOLICY, NLM_F_DUMP, &[]);
-    let is_it = |body: &[u8]| self::policy(body).filter(|there| there == policy).and_then(|_| tunnel(body));
-    let tunnels: BTreeSet<Tunnel> = requests.exchange(request, is_it).map_err(refused)?.into_iter().collect();
-    let mut id = vec![0; POLICY_ID_LEN];
-    id[SELECTOR_LEN..SELECTOR_LEN + 4].copy_from_slice(&policy.index.to_ne_bytes());
-    id[SELECTOR_LEN + 4] = policy.direction;
-    ended(requests.send(Message::new(XFRM_MSG_DELPOLICY, NLM_F_ACK, &id)))?;
+    let wanted = |body: &[u8]| policy(body).filter(|there| policies.contains(there)).zip(tunnel(body));
+    let found = requests.exchange(request, wanted).map_err(refused)?;
+    let mut tunnels = BTreeSet::new();
+    for (policy, tunnel) in found {
+        let mut id = vec![0; POLICY_ID_LEN];
+        id[SELECTOR_LEN..SELECTOR_LEN + 4].copy_from_slice(&policy.index.to_ne_bytes());
+        id[SELECTOR_LEN + 4] = policy.direction;
+        if ended(requests.send(Message::new(XFRM_MSG_DELPOLICY, NLM_F_ACK, &id)))? {
+            tunnels.insert(tunnel);
+        }
+    }
     let request = Message::new(XFRM_MSG_GETSA, NLM_F_DUMP, &[]);
     let names = requests.exchange(request, |body| association(body, &tunnels)).map_err(refused)?;
-    names
-        .into_iter()
-        .try_for_each(|name| ended(requests.send(Message::new(XFRM_MSG_DELSA, NLM_F_ACK, &name))))
+    for name in names {
+        ended(requests.send(Message::new(XFRM_MSG_DELSA, NLM_F_ACK, &name)))?;
+    }
+    Ok(())
 }
 
 /// Opens a socket; `None` where nothing in this kernel has used IPsec, whose module would be loaded for it.
@@ -81,23 +95,32 @@ fn refused(source: std::io::Error) -> PortError {
     PortError::Refused { source }
 }
 
-/// Passes over what has gone meanwhile.
-fn ended(outcome: Result<(), std::io::Error>) -> Result<(), PortError> {
+/// Returns whether something was removed: it may have gone meanwhile.
+fn ended(outcome: Result<(), std::io::Error>) -> Result<bool, PortError> {
     match outcome {
+        Ok(()) => Ok(true),
         Err(error)
-            if error.raw_os_error() != Some(NO_SUCH_ASSOCIATION) && error.kind() != ErrorKind::NotFound =>
+            if error.raw_os_error() == Some(NO_SUCH_ASSOCIATION) || error.kind() == ErrorKind::NotFound =>
         {
-            Err(refused(error))
+            Ok(false)
         }
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) => Err(refused(error)),
     }
 }
 
 /// `ESRCH`.
 const NO_SUCH_ASSOCIATION: i32 = 3;
 
-/// Reads a policy between two networks of one family.
+/// Reads a policy between two networks of one family. Submariner's are for a tunnel by ESP, and carry neither mark nor interface.
 fn policy(body: &[u8]) -> Option<IpsecPolicy> {
+    let attributes = body.get(POLICY_LEN..)?;
+    if find(attributes, XFRMA_MARK).is_some() || find(attributes, XFRMA_IF_ID).is_some() {
+        return None;
+    }
+    let template = find(attributes, XFRMA_TMPL)?;
+    if (*template.get(TEMPLATE_PROTOCOL)?, *template.get(TEMPLATE_MODE)?) != (ESP, TUNNEL) {
+        return None;
+    }
     let (destination, source) = (body.get(..ADDRESS_LEN)?, body.get(ADDRESS_LEN..2 * ADDRESS_LEN)?);
     let family = u16::from_ne_bytes(*body.get(40..)?.first_chunk()?);
     let (to, from) = (*body.get(42)?, *body.get(43)?);
@@ -165,6 +188,7 @@ mod tests {
         put(&mut template, 0, &THERE);
         put(&mut template, TEMPLATE_SOURCE, &HERE);
         put(&mut template, TEMPLATE_REQUEST, &request.to_ne_bytes());
+        (template[TEMPLATE_PROTOCOL], template[TEMPLATE_MODE]) = (ESP, TUNNEL);
         attribute(&mut body, XFRMA_TMPL, &template);
         body
     }
@@ -178,6 +202,19 @@ mod tests {
         assert_eq!(read.destination, "10.2.0.0/16".parse().unwrap());
         let (source, destination, request) = tunnel(&body).unwrap();
         assert_eq!((&source[..4], &destination[..4], request), (&HERE[..], &THERE[..], 16_389));
+    }
+
+    #[test]
+    fn what_carries_a_mark_or_an_interface_is_somebody_elses() {
+        for attribute_type in [XFRMA_MARK, XFRMA_IF_ID] {
+            let mut body = listed(16_389);
+            attribute(&mut body, attribute_type, &[1, 0, 0, 0, 0xff, 0, 0, 0]);
+            assert_eq!(policy(&body), None);
+        }
+        let mut transport = listed(1);
+        let at = POLICY_LEN + 4 + TEMPLATE_MODE;
+        transport[at] = 0;
+        assert_eq!(policy(&transport), None);
     }
 
     #[test]

@@ -112,6 +112,10 @@ pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Con
     if is_unguarded && change.needs_guard() {
         return Some(Some(Condition::Unguarded));
     }
+    if matches!(change, Change::Takeover(_)) && !failed.is_empty() {
+        // Without what ours does in its place, or while something may still use it.
+        return Some(None);
+    }
     // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
     let is_removal = *change == Change::Guard(GuardChange::Remove);
     (is_removal && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
@@ -137,7 +141,12 @@ pub(super) fn is_closing(change: &Change) -> bool {
 
 /// Returns `true` if a pass counts as failed.
 pub(super) fn is_failure(failed: &[Change]) -> bool {
-    failed.iter().any(|change| !matches!(change, Change::Foreign(_) | Change::Takeover(_)))
+    failed.iter().any(|change| !is_others(change))
+}
+
+/// Returns `true` for a change of what belongs to another program.
+pub(super) fn is_others(change: &Change) -> bool {
+    matches!(change, Change::Foreign(_) | Change::Takeover(_))
 }
 
 /// Returns the networks that are to be refused.

@@ -23,6 +23,7 @@ use crate::plan::settings::{host_conditions, reverse_path};
 use crate::port::{Host, PortError, Query};
 use crate::services::ObservedServices;
 use crate::state::{ClusterState, Services};
+use crate::submariner::removals;
 use crate::view::ClusterView;
 
 /// What is desired, and what is said of it.
@@ -77,6 +78,10 @@ impl<H: Host> Reconciler<H> {
         let mut plan = plan_routes(&desired.hostnet, observed, &reading.routes, destinations.as_ref());
         let (clusterset, conditions_of_ips) = clusterset::desired(&self.node, &view.clusterset);
         plan.changes.extend(clusterset_change(&clusterset, &observed.clusterset).map(Change::Clusterset));
+        let removals = removals(&desired.hostnet, observed, self.sweep.due(desired.hostnet.takeover));
+        let is_seen = observed.guard != ObservedGuard::Unknown && !observed.leftover.is_incomplete;
+        let removed = is_seen.then_some(removals.len());
+        plan.changes.extend(removals.into_iter().map(Change::Takeover));
         let is_as_desired = plan.conditions.iter().all(|condition| condition.severity() != Severity::Error);
         plan.conditions.extend(desired.conditions.iter().cloned());
         plan.conditions.extend(conditions);
@@ -91,7 +96,7 @@ impl<H: Host> Reconciler<H> {
             ObservedServices::Present(_) => Some(true),
         };
         reading.is_as_desired = is_as_desired;
-        Ok(Prepared { plan, memory, reading, listener, is_new, has_filter, had_services })
+        Ok(Prepared { plan, memory, reading, listener, is_new, has_filter, had_services, removed })
     }
 
     /// Computes what is desired from what was desired last; `None` where all of it has to be computed. `different` has the
@@ -167,7 +172,8 @@ impl<H: Host> Reconciler<H> {
     fn query(&self, state: &ClusterState, desired: &Desired) -> Query {
         let mut lookup_addresses = state.lookup_addresses();
         lookup_addresses.extend(self.driver.lookups(state));
-        Query { sysctls: settings(&desired.hostnet), lookup_addresses, takeover: desired.hostnet.takeover }
+        let takeover = self.sweep.due(desired.hostnet.takeover);
+        Query { sysctls: settings(&desired.hostnet), lookup_addresses, takeover }
     }
 
     async fn read(&self, query: Query) -> Result<Reading, PortError> {

@@ -54,4 +54,6 @@ pub(super) struct Prepared {
     pub(super) has_filter: bool,
     /// Whether the kernel had the table of services; `None` if that could not be read.
     pub(super) had_services: Option<bool>,
+    /// How much of what Submariner has left is to be removed; `None` if not all of it could be seen.
+    pub(super) removed: Option<usize>,
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::change::Change;
 use crate::leftover::{read_iptables, read_nft};
 use crate::observed::{Link, ObservedRule, VxlanLink};
-use crate::plan::plan;
 use crate::plan::tests::model;
+use crate::plan::{Plan, plan};
 
 /// What `iptables-save` printed on a gateway node after upstream's programs had ended.
 const GATEWAY: &str = include_str!("../../tests/data/submariner/gateway.iptables");
@@ -110,21 +110,28 @@ fn everything_is_removed_by_one_plan_and_what_belongs_to_a_living_gateway_stays(
     let all = everything();
     let count = |takeover| {
         let desired = desired(takeover);
-        let planned = plan(&desired, &all);
+        let planned = planned(&desired, &all);
         let after = model::apply(all.clone(), &planned);
-        let again = plan(&desired, &after).changes;
+        let again = self::planned(&desired, &after).changes;
         assert!(again.is_empty(), "{takeover:?}: {again:?}");
         (planned.changes.iter().filter(|change| matches!(change, Change::Takeover(_))).count(), after)
     };
     let (of_agent, after) = count(Takeover::Agent);
-    assert_eq!(of_agent, 5, "{:?}", removals(&desired(Takeover::Agent), &all));
+    assert_eq!(of_agent, 5, "{:?}", removals(&desired(Takeover::Agent), &all, Takeover::Agent));
     assert!(after.links.contains_key("vxlan-tunnel") && after.leftover.policies.len() == 2);
     assert!(after.rules.iter().any(|there| there.rule == Rule::upstream_cable(Family::V4)));
+    let (of_cables, after) = count(Takeover::Elsewhere);
+    // Of a gateway that is not active: rule, device and policies.
+    assert_eq!(of_cables, of_agent + 3);
+    assert!(after.leftover.sets.iter().any(|set| set.starts_with("SM-GN")), "globalnet may run");
     let (of_gateway, after) = count(Takeover::Gateway);
-    assert_eq!(of_gateway, 10, "{:?}", removals(&desired(Takeover::Gateway), &all));
+    assert_eq!(of_gateway, 10, "{:?}", removals(&desired(Takeover::Gateway), &all, Takeover::Gateway));
     // Somebody else's.
     assert_eq!(after.leftover.policies.len(), 1);
-    assert!(removals(&HostNet::default(), &all).is_empty(), "uninstalling leaves upstream's things alone");
+    assert!(
+        removals(&HostNet::default(), &all, Takeover::Nothing).is_empty(),
+        "uninstalling leaves upstream's things alone"
+    );
 }
 
 #[test]
@@ -135,20 +142,27 @@ fn upstreams_rule_to_the_gateway_table_is_replaced_without_a_moment_between() {
     let theirs = ObservedRule { rule: rule.clone(), protocol: 0 };
     let mut observed = Observed { rules: vec![theirs], ..Observed::default() };
     let replaced = |is_wanted| vec![Removal::Rule { rule: rule.clone(), is_wanted }];
-    assert_eq!(removals(&desired, &observed), replaced(true));
+    assert_eq!(removals(&desired, &observed, Takeover::Agent), replaced(true));
     observed.rules.push(ObservedRule { rule: rule.clone(), protocol: crate::constants::RULE_PROTOCOL });
-    assert_eq!(removals(&desired, &observed), replaced(true));
+    assert_eq!(removals(&desired, &observed, Takeover::Agent), replaced(true));
     observed.rules.remove(0);
-    assert!(removals(&desired, &observed).is_empty());
+    assert!(removals(&desired, &observed, Takeover::Agent).is_empty());
 }
 
 #[test]
 fn nothing_goes_before_the_filter_of_ours_is_in_place() {
-    let planned = plan(&desired(Takeover::Gateway), &everything());
+    let planned = planned(&desired(Takeover::Gateway), &everything());
     let guard = planned.changes.iter().position(|change| matches!(change, Change::Guard(_))).unwrap();
     let first = planned.changes.iter().position(|change| matches!(change, Change::Takeover(_))).unwrap();
     assert!(guard < first);
     assert!(planned.changes[first..].iter().all(Change::needs_guard));
+}
+
+/// Returns a pass's plan.
+fn planned(desired: &HostNet, observed: &Observed) -> Plan {
+    let mut planned = plan(desired, observed);
+    planned.changes.extend(removals(desired, observed, desired.takeover).into_iter().map(Change::Takeover));
+    planned
 }
 
 fn desired(takeover: Takeover) -> HostNet {

@@ -76,7 +76,7 @@ fn remove_leftover(observed: &mut Observed, removal: &Removal) {
             left.chains.remove(&(*family, "submariner".to_owned())).expect("ENOENT");
         }
         Removal::Set(name) => assert!(left.sets.remove(name), "ENOENT: {name}"),
-        Removal::Policy(policy) => assert!(left.policies.remove(policy), "ENOENT: {removal}"),
+        Removal::Policies(gone) => left.policies.retain(|policy| !gone.contains(policy)),
         Removal::Rule { rule, is_wanted } => {
             observed.rules.retain(|there| there.rule != *rule || there.is_ours());
             let has_ours = observed.rules.iter().any(|there| there.rule == *rule);

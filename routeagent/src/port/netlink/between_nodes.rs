@@ -99,7 +99,9 @@ impl Kernel {
 
     async fn adjust(&self, index: u32, vxlan: &Vxlan) -> Result<(), PortError> {
         // The kernel announces a MAC address whenever it is set then, to the same one too.
-        self.sysctls.write(&Sysctl::of(Family::V4, VX_DEVICE, "arp_notify"), 1)?;
+        if let Err(error) = self.sysctls.write(&Sysctl::of(Family::V4, VX_DEVICE, "arp_notify"), 1) {
+            tracing::debug!(%error, "nodes learn the MAC address when they ask for it");
+        }
         let message =
             LinkUnspec::new_with_index(index).mtu(vxlan.mtu).address(vxlan.mac().0.to_vec()).up().build();
         self.handle().link().set(message).execute().await.map_err(refused)

@@ -67,14 +67,6 @@ pub(super) fn leads_to(message: &RuleMessage, rule: &Rule) -> bool {
     (priority, table) == (rule.priority, rule.table)
 }
 
-/// Returns which program wrote a rule (`RTPROT_*`).
-pub(super) fn rule_protocol(message: &RuleMessage) -> u8 {
-    let protocol = message.attributes.iter().find_map(|attribute| {
-        if let RuleAttribute::Protocol(protocol) = attribute { Some(u8::from(*protocol)) } else { None }
-    });
-    protocol.unwrap_or_default()
-}
-
 /// Reads a route; `None` for what cannot be a route of a table, such as a multicast one.
 pub(super) fn route(message: &RouteMessage, names: &BTreeMap<u32, &str>) -> Option<ObservedRoute> {
     let header = &message.header;
@@ -169,7 +161,8 @@ fn vxlan(info: &LinkInfo) -> Option<VxlanLink> {
             InfoVxlan::Local(address) if !address.is_unspecified() => vxlan.local = Some((*address).into()),
             InfoVxlan::Local6(address) if !address.is_unspecified() => vxlan.local = Some((*address).into()),
             InfoVxlan::Group(address) => vxlan.has_extras |= !address.is_unspecified(),
-            InfoVxlan::Group6(address) => vxlan.has_extras |= !address.is_unspecified(),
+            // Ours cannot be made of one of the other family.
+            InfoVxlan::Group6(address) => vxlan.is_fixed |= !address.is_unspecified(),
             InfoVxlan::Link(index) => vxlan.is_fixed |= *index != 0,
             InfoVxlan::CollectMetadata(is_on) => vxlan.is_fixed |= is_on,
             InfoVxlan::Learning(is_on) => vxlan.has_extras |= is_on,

@@ -1,6 +1,6 @@
 //! Removes policy-routing rules that Submariner wrote.
 
-use netlink_packet_route::rule::RuleMessage;
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 
 use super::{Kernel, collect, parse, refused, rule_message, version};
 use crate::hostnet::Rule;
@@ -17,30 +17,28 @@ impl Kernel {
         rule: &Rule,
         is_wanted: bool,
     ) -> Result<(), PortError> {
-        let alike = self.alike(rule).await?;
         let reads = |message: &RuleMessage| parse::rule(message).filter(|there| there.rule == *rule);
-        let has_ours = alike.iter().filter_map(reads).any(|there| there.is_ours());
-        let is_any = alike.iter().filter_map(reads).any(|there| !there.is_ours() && there.protocol == 0);
-        if is_wanted && (is_any || !has_ours) {
+        let is_theirs = |there: &ObservedRule| there.protocol == 0;
+        let alike: Vec<_> = self.alike(rule).await?.iter().map(reads).collect();
+        let Some(last) = alike.iter().rposition(|there| there.as_ref().is_some_and(is_theirs)) else {
+            return Ok(());
+        };
+        let (until, behind) = alike.split_at(last + 1);
+        if until.iter().any(Option::is_none) {
+            return Err(PortError::RuleInFront(rule.to_string()));
+        }
+        if is_wanted && !behind.iter().flatten().any(ObservedRule::is_ours) {
             // Without EXCL the kernel takes a second one of the same content, and puts it behind the first.
             let mut request = self.handle().rule().add().replace();
             *request.message_mut() = rule_message(rule);
             request.execute().await.map_err(refused)?;
         }
-        for _ in 0..=alike.len() {
-            let alike = self.alike(rule).await?;
-            let is_theirs = |there: &ObservedRule| !there.is_ours();
-            let Some(target) = alike.iter().find(|message| reads(message).as_ref().is_some_and(is_theirs))
-            else {
-                return Ok(());
-            };
-            let first = alike.iter().find(|message| is_reached(message, target));
-            if first.and_then(reads).is_none() {
-                break;
-            }
-            self.handle().rule().del(target.clone()).execute().await.map_err(refused)?;
+        for _ in until {
+            let mut request = rule_message(rule);
+            request.attributes.retain(|attribute| !matches!(attribute, RuleAttribute::Protocol(_)));
+            self.handle().rule().del(request).execute().await.map_err(refused)?;
         }
-        Err(PortError::RuleInFront(rule.to_string()))
+        Ok(())
     }
 
     /// Returns the rules of that priority and table, in the kernel's order.
@@ -48,10 +46,4 @@ impl Kernel {
         let messages = collect(self.handle().rule().get(version(rule.family)).execute()).await?;
         Ok(messages.into_iter().filter(|message| parse::leads_to(message, rule)).collect())
     }
-}
-
-/// Returns `true` if the kernel may take a rule for one that a request names.
-fn is_reached(message: &RuleMessage, named: &RuleMessage) -> bool {
-    let protocol = parse::rule_protocol(named);
-    protocol == 0 || parse::rule_protocol(message) == protocol
 }

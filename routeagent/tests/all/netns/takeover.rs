@@ -68,7 +68,7 @@ fn as_upstreams_agent(lab: &Lab, (place, _, net, host): Node, restore: &str) {
             let entry = format!("fdb append 00:00:00:00:00:00 dev vx-submariner dst 172.31.{net}.{host}");
             lab.run(place, "bridge", &entry.split(' ').collect::<Vec<_>>());
         }
-        lab.ip(place, &["rule", "add", "lookup", "150", "priority", "150"]);
+        lab.ip(place, &["rule", "add", "lookup", "150", "priority", "150", "protocol", "0"]);
         let out = "route add 10.2.0.0/16 dev submariner src 10.1.1.1 table 150 proto static scope link";
         lab.ip(place, &out.split(' ').collect::<Vec<_>>());
     } else {
@@ -111,7 +111,7 @@ fn answered_meanwhile(lab: &Lab, from: &str, work: impl FnOnce()) -> (usize, usi
     let server = lab.inside("remote", || UdpSocket::bind("10.2.0.9:7000")).unwrap();
     let client = lab.inside(from, || UdpSocket::bind("0.0.0.0:7001")).unwrap();
     for socket in [&server, &client] {
-        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn what_upstreams_gateway_and_globalnet_have_left_goes_once_the_gateway_is_ours(
         lab.run(place, "ipset", &["create", set, "hash:ip"]);
     }
     lab.feed_with(place, &["iptables-nft-restore", "--noflush"], &recorded(GLOBALNET, "10.1.1.1"));
-    lab.ip(place, &["rule", "add", "lookup", "100", "priority", "100"]);
+    lab.ip(place, &["rule", "add", "lookup", "100", "priority", "100", "protocol", "0"]);
     let device = "link add vxlan-tunnel type vxlan id 1000 dstport 4500 nolearning udpcsum";
     lab.ip(place, &device.split(' ').collect::<Vec<_>>());
     lab.address(place, "vxlan-tunnel", &["241.31.1.11/8"]);
