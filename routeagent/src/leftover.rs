@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::family::Family;
-use crate::foreign::Backend;
+use crate::foreign::{Backend, is_ours};
 use crate::nft::{self, protocol};
 use crate::takeover::Takeover;
 
@@ -54,6 +54,15 @@ pub struct Chains {
     pub jumps: Vec<(String, String)>,
 }
 
+impl Chains {
+    /// Returns `true` if there is more in them than what ours has in chains of the same names.
+    #[must_use]
+    pub fn has_submariners(&self) -> bool {
+        let mut rules = self.rules.values().flatten().chain(self.jumps.iter().map(|(_, rule)| rule));
+        rules.any(|rule| !is_ours(rule))
+    }
+}
+
 /// A policy of IPsec in the kernel, of the tunnel mode that Submariner's IPsec uses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpsecPolicy {
@@ -83,6 +92,12 @@ pub struct Leftover {
 }
 
 impl Leftover {
+    /// Returns `true` if nftables has a table of Submariner's.
+    #[must_use]
+    pub fn has_nft_table(&self) -> bool {
+        self.chains.keys().any(|(_, table)| table == NFT_TABLE)
+    }
+
     /// Returns `true` if nftables has chains in a table of iptables that may be removed.
     #[must_use]
     pub fn may_remove(&self, family: Family, table: Table, takeover: Takeover) -> bool {

@@ -189,7 +189,7 @@ pub struct ObservedRule {
 
 impl ObservedRule {
     /// Returns `true` if the route agent wrote this rule. One of the same content by someone else, such as upstream's
-    /// route agent, serves as well, but is not ours to remove; the kernel does not let both exist.
+    /// route agent, serves as well; `submariner.rs` says what becomes of it.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.protocol == RULE_PROTOCOL && self.rule.is_of_our_kind()

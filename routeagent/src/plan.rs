@@ -19,6 +19,7 @@ use crate::constants::{TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
 use crate::foreign::foreign_changes;
 use crate::guard::{ObservedGuard, guard_change};
 use crate::hostnet::{Hop, HostNet, Route, Rule};
+use crate::leftover::Chains;
 use crate::observed::{Observed, ObservedRoute, ObservedRule};
 use crate::services::services_change;
 use route_index::RouteIndex;
@@ -227,9 +228,8 @@ fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
 fn is_moving_over(observed: &Observed) -> bool {
     let is_theirs = |there: &ObservedRule| !there.is_ours() && there.rule == Rule::gateway(there.rule.family);
     let left = &observed.leftover;
-    let has_left =
-        !left.iptables.is_empty() || !left.chains.is_empty() || observed.rules.iter().any(is_theirs);
-    observed.guard == ObservedGuard::Absent && has_left
+    let has_chains = left.iptables.values().any(Chains::has_submariners) || left.has_nft_table();
+    observed.guard == ObservedGuard::Absent && (has_chains || observed.rules.iter().any(is_theirs))
 }
 
 /// Adds what other programs' filters have to let through. Each change is a process: done before routes, a node that moves over

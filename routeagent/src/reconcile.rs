@@ -26,7 +26,7 @@ use crate::port::{Host, PortError, Query};
 use crate::restore::Restoration;
 use crate::schedule::Outcome;
 use crate::state::{DeviceAddress, Node};
-use crate::takeover::Sweep;
+use crate::takeover::{Sweep, Takeover};
 use crate::view::ClusterView;
 use crate::zone::Zone;
 pub use outcome::Serving;
@@ -206,7 +206,14 @@ impl<H: Host> Reconciler<H> {
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
         self.left = reading.after(&plan.changes).filter(|_| failed.is_empty());
-        self.sweep = self.sweep.after(hostnet.takeover, removed);
+        let has_failed = failed.iter().any(|change| matches!(change, Change::Takeover(_)));
+        let swept = self.sweep.after(hostnet.takeover, removed, has_failed);
+        if has_failed && swept.due(hostnet.takeover) == Takeover::Nothing {
+            warn!(
+                "what Submariner has left cannot all be removed; the lines before say why, and the next start tries again"
+            );
+        }
+        self.sweep = swept;
         let was_restored = self.note_filter(hostnet, &plan, &failed);
         // Done already, and a change all the same: somebody may undo it time after time.
         plan.changes.extend(was_restored);

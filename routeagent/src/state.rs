@@ -109,6 +109,8 @@ pub struct Endpoint {
     pub cable_name: String,
     /// Whether its cluster supports several active gateways.
     pub has_multipath: bool,
+    /// Whether a gateway of ours wrote it.
+    pub is_triestes: bool,
     /// The key of its notices.
     pub notice_key: Option<NoticeKey>,
 }
@@ -132,6 +134,7 @@ impl Endpoint {
             natt_port: DEFAULT_NATT_PORT,
             cable_name: format!("{cluster}-{hostname}"),
             has_multipath: false,
+            is_triestes: false,
             notice_key: None,
         }
     }

@@ -104,11 +104,6 @@ pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> V
             removals.push(Removal::NftTable(*family));
         }
     }
-    let goes = |set: &&String| set.starts_with(AGENT_SETS) || takeover == Takeover::Gateway;
-    if !left.is_incomplete {
-        // Chains that could not be read may use them.
-        removals.extend(left.sets.iter().filter(goes).cloned().map(Removal::Set));
-    }
     removals.extend(rules(desired, observed, takeover));
     if takeover >= Takeover::Elsewhere {
         let cable = observed.links.get(UPSTREAM_VXLAN_CABLE).and_then(|link| link.vxlan.as_ref());
@@ -117,6 +112,11 @@ pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> V
         let between = |policy: &&IpsecPolicy| guard.is_some_and(|guard| is_between_clusters(policy, guard));
         let policies: BTreeSet<IpsecPolicy> = left.policies.iter().filter(between).cloned().collect();
         removals.extend((!policies.is_empty()).then_some(Removal::Policies(policies)));
+    }
+    let goes = |set: &&String| set.starts_with(AGENT_SETS) || takeover == Takeover::Gateway;
+    if !left.is_incomplete {
+        // Chains that could not be read may use them.
+        removals.extend(left.sets.iter().filter(goes).cloned().map(Removal::Set));
     }
     removals
 }

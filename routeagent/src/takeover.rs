@@ -34,14 +34,15 @@ impl Sweep {
         if wanted > self.done { wanted } else { Takeover::Nothing }
     }
 
-    /// Returns what is left after a pass that planned so many removals; `None` if it could not see what there is.
+    /// Returns what is left after a pass that planned so many removals, `None` if it could not see what there is, and in which
+    /// one of them may have failed.
     #[must_use]
-    pub fn after(self, wanted: Takeover, planned: Option<usize>) -> Self {
+    pub fn after(self, wanted: Takeover, planned: Option<usize>, has_failed: bool) -> Self {
         if wanted <= self.done {
             // A gateway of Submariner's is active here again.
             return Self { done: wanted, attempts: 0 };
         }
-        let attempts = self.attempts + 1;
+        let attempts = self.attempts + u8::from(has_failed);
         if planned == Some(0) || attempts >= MOST_ATTEMPTS {
             return Self { done: wanted, attempts: 0 };
         }
@@ -57,20 +58,22 @@ mod tests {
     fn what_is_gone_is_not_looked_for_again_until_submariners_gateway_was_back() {
         let first = Sweep::default();
         assert_eq!(first.due(Takeover::Agent), Takeover::Agent);
-        let clean = first.after(Takeover::Agent, Some(4)).after(Takeover::Agent, Some(0));
+        let clean = first.after(Takeover::Agent, Some(4), false).after(Takeover::Agent, Some(0), false);
         assert_eq!(clean.due(Takeover::Agent), Takeover::Nothing);
         assert_eq!(clean.due(Takeover::Gateway), Takeover::Gateway);
-        let moved = clean.after(Takeover::Gateway, Some(0));
+        let moved = clean.after(Takeover::Gateway, Some(0), false);
         assert_eq!(moved.due(Takeover::Gateway), Takeover::Nothing);
-        assert_eq!(moved.after(Takeover::Agent, Some(0)).due(Takeover::Gateway), Takeover::Gateway);
+        assert_eq!(moved.after(Takeover::Agent, Some(0), false).due(Takeover::Gateway), Takeover::Gateway);
     }
 
     #[test]
-    fn what_cannot_be_removed_is_tried_three_times() {
+    fn what_cannot_be_removed_is_tried_three_times_and_what_waits_is_not_counted() {
         let mut sweep = Sweep::default();
-        for planned in [Some(1), None, Some(1)] {
+        for (planned, has_failed) in
+            [(Some(1), true), (None, false), (Some(1), false), (Some(1), true), (Some(1), true)]
+        {
             assert_eq!(sweep.due(Takeover::Agent), Takeover::Agent);
-            sweep = sweep.after(Takeover::Agent, planned);
+            sweep = sweep.after(Takeover::Agent, planned, has_failed);
         }
         assert_eq!(sweep.due(Takeover::Agent), Takeover::Nothing);
     }

@@ -1,44 +1,62 @@
 //! Devices that Submariner's gateway has left on this node: they keep ours from its UDP port and from its device's name. What else
 //! it has left is the route agent's matter, once this gateway's Endpoint says that the node is ours.
 
+use std::net::{Ipv4Addr, TcpListener};
+
 use anyhow::Context as _;
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
 use rtnetlink::Handle;
-use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
+use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE};
 
 /// VNI of Submariner's VXLAN cable (RFC 7348; the same in all sets).
 const VNI: u32 = 1000;
 
-/// Removes them: the VXLAN device of its cable, and a WireGuard device that has the name of ours. To be called once the port for
-/// metrics is bound, which a living gateway of Submariner's has.
+/// Port of Submariner's gateways for metrics: one that lives has it.
+const METRICS_PORT: u16 = 32780;
+
+/// Removes them: the VXLAN device of its cable, and a WireGuard device of the name that both give to theirs. `own_port` is this
+/// gateway's port for metrics. Returns whether there was one.
 ///
 /// # Errors
-/// The kernel has no netlink socket, or refuses.
-pub(crate) async fn remove_devices(tun: &str) -> anyhow::Result<()> {
+/// A gateway of Submariner's runs on this node; the kernel has no netlink socket, or refuses.
+pub(crate) async fn remove_devices(tun: &str, own_port: Option<u16>) -> anyhow::Result<bool> {
     let (connection, handle, _) = rtnetlink::new_connection().context("opening a netlink socket")?;
     let connection = tokio::spawn(connection);
-    let mut outcome = remove(&handle, UPSTREAM_VXLAN_CABLE, is_vxlan_cable).await;
-    if outcome.is_ok() {
-        outcome = remove(&handle, tun, is_wireguard).await;
-    }
+    let outcome = remove_all(&handle, tun, own_port).await;
     connection.abort();
     outcome
 }
 
-async fn remove(handle: &Handle, name: &str, is_it: impl Fn(&LinkInfo) -> bool) -> anyhow::Result<()> {
-    // One that is not there is an error.
-    let found = handle.link().get().match_name(name.to_owned()).execute().try_next().await;
-    let Ok(Some(link)) = found else { return Ok(()) };
-    if !infos(&link).any(is_it) {
-        return Ok(());
+async fn remove_all(handle: &Handle, tun: &str, own_port: Option<u16>) -> anyhow::Result<bool> {
+    let mut found: Vec<_> = find(handle, UPSTREAM_VXLAN_CABLE, is_vxlan_cable).await.into_iter().collect();
+    if tun == TUN {
+        found.extend(find(handle, TUN, is_wireguard).await);
     }
-    let removed = handle.link().del(link.header.index).execute().await;
-    removed.with_context(|| {
-        format!("removing the device {name} of Submariner's gateway; try `ip link del {name}`")
-    })?;
-    tracing::info!(device = name, "removed what Submariner's gateway has left");
-    Ok(())
+    let is_free = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, METRICS_PORT)).is_ok();
+    anyhow::ensure!(
+        found.is_empty() || own_port == Some(METRICS_PORT) || is_free(),
+        "a gateway of Submariner's may run on this node: there is a device of its, and port {METRICS_PORT} is in use"
+    );
+    for (name, index) in &found {
+        let removed = handle.link().del(*index).execute().await;
+        removed.with_context(|| {
+            format!("removing the device {name} of Submariner's gateway; try `ip link del {name}`")
+        })?;
+        tracing::info!(device = name, "removed what Submariner's gateway has left");
+    }
+    Ok(!found.is_empty())
+}
+
+/// Returns a device's name and index, if it is of the kind.
+async fn find(
+    handle: &Handle,
+    name: &'static str,
+    is_it: impl Fn(&LinkInfo) -> bool,
+) -> Option<(&'static str, u32)> {
+    // One that is not there is an error.
+    let link = handle.link().get().match_name(name.to_owned()).execute().try_next().await.ok()??;
+    infos(&link).any(is_it).then_some((name, link.header.index))
 }
 
 fn infos(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {

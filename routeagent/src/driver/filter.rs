@@ -44,8 +44,12 @@ pub(super) fn guard<'a>(
 /// Returns whose place ours have taken on this node: a running route agent that of Submariner's, and a gateway that says of itself
 /// what Submariner's cannot say.
 pub(super) fn takeover(state: &ClusterState) -> Takeover {
-    match (state.own_endpoint(), state.active_endpoint()) {
-        (Some(own), _) if own.has_multipath => Takeover::Gateway,
+    let is_here = |endpoint: &&Endpoint| endpoint.hostname == state.node.hostname;
+    let active = state.active_endpoint();
+    match (state.own_endpoint(), active) {
+        // Newer than what a gateway of ours has left here.
+        _ if active.filter(is_here).is_some_and(|own| !own.is_triestes) => Takeover::Agent,
+        (Some(own), _) if own.is_triestes => Takeover::Gateway,
         (None, Some(_)) => Takeover::Elsewhere,
         _ => Takeover::Agent,
     }

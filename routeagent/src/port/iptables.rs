@@ -37,6 +37,7 @@ pub(super) async fn observe(observed: &mut Observed, takeover: Takeover) {
                     observed.foreign.iptables.insert((backend, family), table);
                 }
                 Err(error) => {
+                    observed.leftover.is_incomplete = true;
                     observed.conditions.insert(error.unread("iptables"));
                 }
             }

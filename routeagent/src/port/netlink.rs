@@ -270,6 +270,7 @@ impl Kernel {
                 match nft::foreign(&mut observed.leftover).await {
                     Ok(foreign) => observed.foreign = foreign,
                     Err(error) => {
+                        observed.leftover.is_incomplete = true;
                         observed.conditions.insert(error.unread("other packet filters"));
                     }
                 }

@@ -13,12 +13,14 @@ use crate::constants::VX_DEVICE;
 use crate::family::Family;
 use crate::guard::GuardChange;
 use crate::hostnet::{Hop, HostNet, Sysctl};
+use crate::leftover::Table;
 use crate::nexthops::NexthopChange;
 use crate::notices::Live;
 use crate::plan::Plan;
 use crate::plan::settings::{forwarding, reverse_path};
 use crate::services::DesiredServices;
 use crate::state::ClusterState;
+use crate::submariner::Removal;
 
 /// The node's handling of packets for services with back ends here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,13 +114,27 @@ pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Con
     if is_unguarded && change.needs_guard() {
         return Some(Some(Condition::Unguarded));
     }
-    if matches!(change, Change::Takeover(_)) && !failed.is_empty() {
-        // Without what ours does in its place, or while something may still use it.
+    if let Change::Takeover(removal) = change
+        && removal_waits(removal, failed)
+    {
         return Some(None);
     }
     // The table remembers what a setting was: it stays until that is restored, which says itself why it failed.
     let is_removal = *change == Change::Guard(GuardChange::Remove);
     (is_removal && failed.iter().any(|failed| matches!(failed, Change::Set(..)))).then_some(None)
+}
+
+/// Returns `true` if a removal has to wait: without what ours does in its place, or while something may still use it.
+fn removal_waits(removal: &Removal, failed: &[Change]) -> bool {
+    let may_be_used = |failed: &Change| {
+        matches!(failed, Change::Takeover(Removal::Chains { .. } | Removal::NftTable(_)))
+            && matches!(removal, Removal::Set(_))
+    };
+    let is_exception = |failed: &Change| {
+        matches!(failed, Change::Foreign(_))
+            && matches!(removal, Removal::Chains { table: Table::Filter, .. })
+    };
+    failed.iter().any(|failed| !is_others(failed) || may_be_used(failed) || is_exception(failed))
 }
 
 /// Returns `true` for what a node is closed by.

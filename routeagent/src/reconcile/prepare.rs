@@ -49,7 +49,7 @@ impl<H: Host> Reconciler<H> {
         let (mut reading, left) = match left {
             Some(reading) if is_known => (reading, None),
             left => {
-                let query = self.query.clone();
+                let query = self.last_query();
                 (self.read(query.unwrap_or_else(|| self.first_query(view))).await?, left)
             }
         };
@@ -160,6 +160,12 @@ impl<H: Host> Reconciler<H> {
         let listener = listener(&state, &desired);
         let memory = self.driver.remember(state, desired);
         Ok((Wanted { memory, conditions, listener, destinations: None, is_new: true }, reading))
+    }
+
+    /// Returns what the last pass needed, without what is not looked for any more.
+    fn last_query(&self) -> Option<Query> {
+        let query = self.query.clone()?;
+        Some(Query { takeover: self.sweep.due(query.takeover), ..query })
     }
 
     /// Returns what the first pass reads: the settings to read follow from the device names, those from the view alone.

@@ -343,3 +343,28 @@ fn conditions_of_one_kind_have_a_line_each_up_to_a_bound_and_are_counted_then() 
     let (lines, more) = shortened(many.iter().take(MOST_LINES));
     assert_eq!((lines.len(), more.len()), (MOST_LINES, 0));
 }
+
+#[test]
+fn a_removal_waits_for_what_is_ours_and_a_set_for_the_chains_that_use_it() {
+    use crate::foreign::{Backend, ForeignChange};
+    use crate::leftover::Table;
+    use crate::submariner::Removal;
+    let chains = |table| {
+        let (backend, family) = (Backend::Nft, Family::V4);
+        Change::Takeover(Removal::Chains { backend, family, table, lines: Vec::new() })
+    };
+    let (device, set) = (Change::Takeover(Removal::CableDevice), Change::Takeover(Removal::Set("S".into())));
+    let exception = Change::Foreign(ForeignChange::Iptables {
+        backend: Backend::Nft,
+        family: Family::V4,
+        arguments: Vec::new(),
+    });
+    let waits = |change: &Change, failed: &Change| waits_for(change, std::slice::from_ref(failed)).is_some();
+    let ours = Change::AddRule(crate::hostnet::Rule::gateway(Family::V4));
+    for removal in [&chains(Table::Nat), &chains(Table::Filter), &device, &set] {
+        assert!(waits(removal, &ours), "{removal}");
+    }
+    assert!(waits(&chains(Table::Filter), &exception) && !waits(&chains(Table::Nat), &exception));
+    assert!(waits(&set, &chains(Table::Mangle)) && !waits(&device, &chains(Table::Mangle)));
+    assert!(!waits(&chains(Table::Nat), &set));
+}

@@ -7,6 +7,7 @@ use trieste_control::api::{
     self, ClusterNetworks, EndpointFacts, EndpointSpec, Kind, Object, Resource, backend_config,
     ensure_valid_name, parse_cidrs, published,
 };
+use trieste_control::leader::TERM_ANNOTATION;
 use trieste_control::members::{MOST_PATHS, Member};
 
 use crate::condition::Condition;
@@ -110,6 +111,7 @@ fn gateway(
         natt_port: facts.nat_discovery_port.unwrap_or(DEFAULT_NATT_PORT),
         cable_name: facts.cable_name,
         has_multipath: spec.supports_paths(),
+        is_triestes: spec.supports_paths() || object.metadata.annotations.contains_key(TERM_ANNOTATION),
         notice_key: spec.notice_key(),
     }
 }

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::change::Change;
+use crate::guard::GuardChange;
 use crate::leftover::{read_iptables, read_nft};
 use crate::observed::{Link, ObservedRule, VxlanLink};
 use crate::plan::tests::model;
@@ -163,6 +164,36 @@ fn planned(desired: &HostNet, observed: &Observed) -> Plan {
     let mut planned = plan(desired, observed);
     planned.changes.extend(removals(desired, observed, desired.takeover).into_iter().map(Change::Takeover));
     planned
+}
+
+#[test]
+fn uplinks_are_closed_with_the_filter_unless_the_node_moves_over() {
+    let mut desired = desired(Takeover::Agent);
+    desired.guard.as_mut().unwrap().uplinks = ["eth0".to_owned()].into();
+    let steps = |observed: &Observed| {
+        let changes = plan(&desired, observed).changes;
+        let of_filter = changes.iter().filter_map(|change| {
+            let Change::Guard(change) = change else { return None };
+            match change {
+                GuardChange::Build(guard) => Some(guard.uplinks.len()),
+                GuardChange::Update { add, .. } => Some(10 + add["uplinks"].len()),
+                GuardChange::Restore(_) | GuardChange::Remove => None,
+            }
+        });
+        of_filter.collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&everything()), [0, 11]);
+    // Ours alone: somebody has removed our table, or the machine was started.
+    let mut ours = Observed::default();
+    let listing = "-N SUBMARINER-FORWARD\n-A FORWARD -m comment --comment trieste -j SUBMARINER-FORWARD\n-A SUBMARINER-FORWARD -o vx-submariner -m comment --comment trieste -j ACCEPT\n";
+    ours.leftover.iptables.insert((Backend::Nft, Family::V4, Table::Filter), read_iptables(listing));
+    let names = ["SUBMARINER-FORWARD".to_owned()].into();
+    ours.leftover.chains.insert((Family::V4, "filter".to_owned()), names);
+    assert_eq!(steps(&ours), [1]);
+    let mut there = everything();
+    let guard = Guard { uplinks: ["eth0".to_owned()].into(), ..Guard::default() };
+    there.guard = ObservedGuard::Present(crate::guard::Table::of(&Guard { clamp: Some(1300), ..guard }));
+    assert_eq!(steps(&there), [1]);
 }
 
 fn desired(takeover: Takeover) -> HostNet {

@@ -42,13 +42,16 @@ impl<'a> Prepared<'a> {
 async fn open_devices(config: &Config, node: &Node) -> anyhow::Result<Devices> {
     let inherited = trieste_io::inherited::take();
     if inherited.is_empty() {
-        if let Err(error) = submariner::remove_devices(&config.tun_name).await {
-            // What is in the way says itself so when ours is opened.
-            tracing::warn!(?error, "cannot remove what Submariner's gateway has left");
-        }
         // The Node's own port wins.
         let config = Config { udp_port: node.udp_port, ..config.clone() };
-        return Devices::open(&config, node.underlay_mtu);
+        let opened = Devices::open(&config, node.underlay_mtu);
+        let Err(error) = opened else { return opened };
+        // Submariner's gateway may have left what is in the way.
+        return match submariner::remove_devices(&config.tun_name, config.metrics_port).await {
+            Ok(true) => Devices::open(&config, node.underlay_mtu),
+            Ok(false) => Err(error),
+            Err(why) => Err(error.context(format!("{why:#}"))),
+        };
     }
     Devices::adopt(config, inherited).context("taking over inherited descriptors")
 }

@@ -64,7 +64,12 @@ impl Kernel {
             VxlanChange::Convert(vxlan) => {
                 // Without CREATE: one that is there is changed.
                 let request = self.handle().link().add(conversion(vxlan));
-                request.set_flags(NLM_F_REQUEST | NLM_F_ACK).execute().await.map_err(refused)
+                let changed = request.set_flags(NLM_F_REQUEST | NLM_F_ACK).execute().await;
+                let Err(error) = changed.map_err(refused) else { return Ok(()) };
+                // The next pass writes again what leads there.
+                tracing::info!(%error, device = VX_DEVICE, "cannot be converted, and is made anew");
+                self.handle().link().del(index().await?).execute().await.map_err(refused)?;
+                self.handle().link().add(link_message(vxlan)).execute().await.map_err(refused)
             }
             VxlanChange::Remove => self.handle().link().del(index().await?).execute().await.map_err(refused),
             VxlanChange::AddAddress(address) => {

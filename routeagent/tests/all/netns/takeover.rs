@@ -261,7 +261,7 @@ fn what_upstreams_gateway_and_globalnet_have_left_goes_once_the_gateway_is_ours(
     finish(&mut lab.agent_on(place, "a-gw1", &["--once"]));
     assert_eq!(all(&lab), before);
 
-    lab.tell_paths("a");
+    lab.tell_term("a");
     finish(&mut lab.agent_on(place, "a-gw1", &["--once"]));
     assert_eq!(all(&lab), (0, false, 0), "{:?} {}", submariners(&lab, place), xfrm());
     assert_eq!(xfrm().matches("203.0.113.99").count(), 1, "{}", xfrm());

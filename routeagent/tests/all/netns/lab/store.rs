@@ -76,6 +76,14 @@ impl Lab {
         self.put_object("endpoints", &object);
     }
 
+    /// Says that a gateway of ours wrote a cluster's Endpoint, which has one active gateway.
+    pub(crate) fn tell_term(&self, cluster: &str) {
+        let path = self.object("endpoints", cluster);
+        let mut object: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        object["metadata"]["annotations"]["trieste.io/term"] = "3".into();
+        self.put_object("endpoints", &object);
+    }
+
     /// A gateway of cluster `a` among its siblings, with the key of its notices in base64 if it sends some.
     pub(crate) fn put_member(
         &self,
