@@ -13,7 +13,7 @@ use trieste_control::admin::{BrokerLink, BrokerStatus, GatewayStatus};
 use trieste_control::api::HaStatus;
 use trieste_tests::clock;
 use trieste_tests::cluster::BROKER_NAMESPACE;
-use trieste_tests::guard::root_test;
+use trieste_tests::guard::{self, root_test};
 use trieste_tests::kubernetes::{
     ApiServer, BROKER_SECRET, Client, Faults, Fleet, GatewayPod, Mode, Place, objects,
 };
@@ -199,7 +199,12 @@ impl Scene {
         self.changes_are_seen(0);
         self.wait_calm(0);
         let after = self.seen(0);
-        assert_eq!(led(&after), led(&before), "{:#?}", after.events);
+        // A request gets six seconds, and after ten without a renewal a gateway gives up leading: what is left for a new connection
+        // is too little where other tests keep the machine busy. Nobody else has led then: the term is the same.
+        let since = |led: Option<(bool, i64, Option<String>)>| {
+            led.map(|(is_leader, term, since)| (is_leader, term, since.filter(|_| guard::is_alone())))
+        };
+        assert_eq!(since(led(&after)), since(led(&before)), "{:#?}", after.events);
     }
 
     fn server_is_stopped(&mut self) {
