@@ -10,6 +10,8 @@ pub const TUN: &str = "submariner";
 pub const VX_DEVICE: &str = "vx-submariner";
 /// The device of upstream's VXLAN cable; its Endpoints do not name it.
 pub const UPSTREAM_VXLAN_CABLE: &str = "vxlan-tunnel";
+/// Its VNI.
+pub const UPSTREAM_VXLAN_CABLE_VNI: u32 = 1000;
 
 /// UDP port of the VXLAN between a cluster's nodes.
 pub const VX_PORT: u16 = 4800;

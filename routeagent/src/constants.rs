@@ -20,8 +20,6 @@ pub const VX_VNI: u32 = 100;
 pub const TABLE_UPSTREAM_CABLE: u32 = 100;
 /// Priority of the rule that leads to [`TABLE_UPSTREAM_CABLE`].
 pub const PRIORITY_UPSTREAM_CABLE: u32 = 100;
-/// VNI of upstream's VXLAN cable.
-pub const UPSTREAM_CABLE_VNI: u32 = 1000;
 /// The intra-cluster VXLAN device between a gateway node and the other nodes, and its UDP port.
 pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
 /// Addresses of the intra-cluster VXLAN; never a remote subnet.

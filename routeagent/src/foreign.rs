@@ -263,8 +263,20 @@ fn iptables_commands(hook: Hook, pass: &Pass, table: &Iptables) -> Vec<Vec<Strin
 
 /// Returns `true` if a rule leads to a program that decides which pods may talk.
 fn is_policy_engines(rule: &str) -> bool {
-    let target = rule.split_whitespace().skip_while(|word| !matches!(*word, "-j" | "-g")).nth(1);
-    target.is_some_and(is_of_policy_engine)
+    target(rule).is_some_and(is_of_policy_engine)
+}
+
+/// Returns the chain that a rule leads to. A comment, which is in quotation marks if it has a space, may say anything.
+pub(crate) fn target(rule: &str) -> Option<&str> {
+    let (mut is_quoted, mut is_next) = (false, false);
+    for word in rule.split_whitespace() {
+        if is_next {
+            return Some(word);
+        }
+        is_next = !is_quoted && matches!(word, "-j" | "-g");
+        is_quoted ^= word.replace("\\\"", "").matches('"').count() % 2 == 1;
+    }
+    None
 }
 
 /// Returns `true` if a chain belongs to a program that decides which pods may talk.

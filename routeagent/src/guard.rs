@@ -28,7 +28,7 @@
 
 mod rules;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ipnet::IpNet;
@@ -117,14 +117,12 @@ impl GuardChange {
     #[must_use]
     pub fn in_steps(self, is_moving_over: bool) -> (Self, Option<Self>) {
         let Self::Build(mut guard) = self else { return (self, None) };
-        if !is_moving_over {
+        if !is_moving_over || guard.uplinks.is_empty() {
             return (Self::Build(guard), None);
         }
-        let devices: BTreeSet<Element> =
-            std::mem::take(&mut guard.uplinks).into_iter().map(Element::Device).collect();
-        let add = Elements::from([("uplinks".to_owned(), devices)]);
-        let is_needed = add.values().any(|devices| !devices.is_empty());
-        (Self::Build(guard), is_needed.then(|| Self::Update { add, remove: Elements::default() }))
+        let uplinks = std::mem::take(&mut guard.uplinks).into_iter().map(Element::Device).collect();
+        let add = Elements::from([("uplinks".to_owned(), uplinks)]);
+        (Self::Build(guard), Some(Self::Update { add, remove: Elements::default() }))
     }
 }
 

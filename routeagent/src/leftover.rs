@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::family::Family;
-use crate::foreign::{Backend, is_ours};
+use crate::foreign::{Backend, is_ours, target};
 use crate::nft::{self, protocol};
 use crate::takeover::Takeover;
 
@@ -31,9 +31,6 @@ pub enum Table {
 }
 
 impl Table {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Filter, Self::Nat, Self::Mangle];
-
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -116,14 +113,10 @@ pub(crate) fn belongs_to_gateway<'a>(
     table == Table::Nat && takeover < Takeover::Gateway && chains.any(|chain| chain.contains(GLOBALNET_PART))
 }
 
-fn is_submariners(chain: &str) -> bool {
-    chain.starts_with(AGENT_SETS) || chain.starts_with(GLOBALNET_SETS)
-}
-
-/// Returns `true` if a name is one of Submariner's IP sets.
+/// Returns `true` for a name that Submariner gives to chains and IP sets.
 #[must_use]
-pub fn is_submariners_set(name: &str) -> bool {
-    is_submariners(name)
+pub fn is_submariners(name: &str) -> bool {
+    name.starts_with(AGENT_SETS) || name.starts_with(GLOBALNET_SETS)
 }
 
 /// Reads chains of Submariner's names, and all of its own table, from `nft -j list chains`.
@@ -160,17 +153,4 @@ pub fn read_iptables(listing: &str) -> Chains {
         }
     }
     chains
-}
-
-/// Returns the chain that a rule leads to. A comment, which is in quotation marks if it has a space, may say anything.
-fn target(rule: &str) -> Option<&str> {
-    let (mut is_quoted, mut is_next) = (false, false);
-    for word in rule.split_whitespace() {
-        if is_next {
-            return Some(word);
-        }
-        is_next = !is_quoted && matches!(word, "-j" | "-g");
-        is_quoted ^= word.replace("\\\"", "").matches('"').count() % 2 == 1;
-    }
-    None
 }

@@ -194,6 +194,13 @@ impl ObservedRule {
     pub fn is_ours(&self) -> bool {
         self.protocol == RULE_PROTOCOL && self.rule.is_of_our_kind()
     }
+
+    /// Returns `true` for one of the rules that Submariner's programs write, which name no program (`RTPROT_UNSPEC`).
+    #[must_use]
+    pub fn is_submariners(&self) -> bool {
+        let family = self.rule.family;
+        self.protocol == 0 && [Rule::gateway(family), Rule::upstream_cable(family)].contains(&self.rule)
+    }
 }
 
 /// A network device.

@@ -85,7 +85,7 @@ pub(crate) fn plan_routes(
     }
     let guard = settings::guard(desired, observed);
     let change = guard_change(guard.as_ref(), &observed.guard);
-    let (filter, closing) = change.map(|change| change.in_steps(is_moving_over(observed))).unzip();
+    let (filter, uplinks) = change.map(|change| change.in_steps(is_moving_over(observed))).unzip();
     plan.changes.extend(filter.map(Change::Guard));
     plan.changes.extend(services_change(&desired.services, &observed.services).map(Change::Services));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
@@ -98,7 +98,7 @@ pub(crate) fn plan_routes(
         ensure_route(route, index, &mut plan);
     }
     add_rules(desired, observed, &mut plan);
-    plan.changes.extend(closing.flatten().map(Change::Guard));
+    plan.changes.extend(uplinks.flatten().map(Change::Guard));
     add_exceptions(desired, observed, is_guardable, &mut plan);
     if !is_uninstalled {
         // The main table of a node that stops being a gateway leads to the others before its gateway table is out of use.
@@ -226,10 +226,12 @@ fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
 
 /// Returns `true` if Submariner's route agent was here a moment ago, and ours has not been.
 fn is_moving_over(observed: &Observed) -> bool {
-    let is_theirs = |there: &ObservedRule| !there.is_ours() && there.rule == Rule::gateway(there.rule.family);
+    // That of its gateway stays while that one runs, and says nothing of the agent.
+    let is_agents =
+        |there: &ObservedRule| there.is_submariners() && there.rule == Rule::gateway(there.rule.family);
     let left = &observed.leftover;
     let has_chains = left.iptables.values().any(Chains::has_submariners) || left.has_nft_table();
-    observed.guard == ObservedGuard::Absent && (has_chains || observed.rules.iter().any(is_theirs))
+    observed.guard == ObservedGuard::Absent && (has_chains || observed.rules.iter().any(is_agents))
 }
 
 /// Adds what other programs' filters have to let through. Each change is a process: done before routes, a node that moves over

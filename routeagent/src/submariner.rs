@@ -9,9 +9,8 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
+use trieste_control::devices::{UPSTREAM_VXLAN_CABLE, UPSTREAM_VXLAN_CABLE_VNI};
 
-use crate::constants::UPSTREAM_CABLE_VNI;
 use crate::family::Family;
 use crate::foreign::{Backend, is_ours};
 use crate::guard::ObservedGuard;
@@ -23,8 +22,6 @@ use crate::nft::{Hook, protocol};
 use crate::observed::Observed;
 use crate::takeover::Takeover;
 
-/// Submariner's rules name no program (`RTPROT_UNSPEC`); those of others do.
-const PROTOCOL_OF_RULES: u8 = 0;
 /// Ours: most policies that a line names.
 const MOST_SHOWN: usize = 8;
 
@@ -107,7 +104,9 @@ pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> V
     removals.extend(rules(desired, observed, takeover));
     if takeover >= Takeover::Elsewhere {
         let cable = observed.links.get(UPSTREAM_VXLAN_CABLE).and_then(|link| link.vxlan.as_ref());
-        removals.extend(cable.filter(|vxlan| vxlan.vni == UPSTREAM_CABLE_VNI).map(|_| Removal::CableDevice));
+        removals.extend(
+            cable.filter(|vxlan| vxlan.vni == UPSTREAM_VXLAN_CABLE_VNI).map(|_| Removal::CableDevice),
+        );
         let guard = desired.guard.as_ref();
         let between = |policy: &&IpsecPolicy| guard.is_some_and(|guard| is_between_clusters(policy, guard));
         let policies: BTreeSet<IpsecPolicy> = left.policies.iter().filter(between).cloned().collect();
@@ -123,15 +122,9 @@ pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> V
 
 /// Returns Submariner's rules that are to go: the one that leads to our gateway table, and that of its VXLAN cable.
 fn rules(desired: &HostNet, observed: &Observed, takeover: Takeover) -> impl Iterator<Item = Removal> {
-    let mut found = BTreeSet::new();
-    for there in observed.rules.iter().filter(|there| there.protocol == PROTOCOL_OF_RULES) {
-        let rule = &there.rule;
-        let is_agents = *rule == Rule::gateway(rule.family);
-        let is_cables = *rule == Rule::upstream_cable(rule.family) && takeover >= Takeover::Elsewhere;
-        if is_agents || is_cables {
-            found.insert(rule.clone());
-        }
-    }
+    let there = observed.rules.iter().filter(|there| there.is_submariners()).map(|there| &there.rule);
+    let goes = |rule: &&Rule| **rule == Rule::gateway(rule.family) || takeover >= Takeover::Elsewhere;
+    let found: BTreeSet<Rule> = there.filter(goes).cloned().collect();
     found.into_iter().map(|rule| Removal::Rule { is_wanted: desired.rules.contains(&rule), rule })
 }
 

@@ -39,6 +39,22 @@ pub struct Ping {
     pub average_ms: Option<f64>,
 }
 
+/// Asks for a page over HTTP from a namespace; returns the answer with its head.
+///
+/// # Errors
+/// If there is no answer in time, for each of its steps, or another one than 200.
+pub fn get(from: &Namespace, to: SocketAddr, path: &str, within: Duration) -> anyhow::Result<String> {
+    from.enter(|| {
+        let mut stream = TcpStream::connect_timeout(&to, within)?;
+        stream.set_read_timeout(Some(within))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        anyhow::ensure!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or("nothing"));
+        Ok(answer)
+    })
+}
+
 /// Pings from a namespace, with ping's own extra arguments (size, pattern, DF).
 ///
 /// # Errors

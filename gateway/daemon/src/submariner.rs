@@ -7,13 +7,9 @@ use anyhow::Context as _;
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
 use rtnetlink::Handle;
-use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE};
+use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE, UPSTREAM_VXLAN_CABLE_VNI};
 
-/// VNI of Submariner's VXLAN cable (RFC 7348; the same in all sets).
-const VNI: u32 = 1000;
-
-/// Port of Submariner's gateways for metrics: one that lives has it.
-const METRICS_PORT: u16 = 32780;
+use crate::config::METRICS_PORT;
 
 /// Removes them: the VXLAN device of its cable, and a WireGuard device of the name that both give to theirs. `own_port` is this
 /// gateway's port for metrics. Returns whether there was one.
@@ -33,6 +29,7 @@ async fn remove_all(handle: &Handle, tun: &str, own_port: Option<u16>) -> anyhow
     if tun == TUN {
         found.extend(find(handle, TUN, is_wireguard).await);
     }
+    // A living gateway of Submariner's has the port that is our default, too.
     let is_free = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, METRICS_PORT)).is_ok();
     anyhow::ensure!(
         found.is_empty() || own_port == Some(METRICS_PORT) || is_free(),
@@ -68,7 +65,7 @@ fn infos(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
 
 fn is_vxlan_cable(info: &LinkInfo) -> bool {
     let LinkInfo::Data(InfoData::Vxlan(parameters)) = info else { return false };
-    parameters.contains(&InfoVxlan::Id(VNI))
+    parameters.contains(&InfoVxlan::Id(UPSTREAM_VXLAN_CABLE_VNI))
 }
 
 fn is_wireguard(info: &LinkInfo) -> bool {

@@ -50,6 +50,12 @@ fn what_decides_which_pods_may_talk_is_asked_first_wherever_its_jump_is() {
 }
 
 #[test]
+fn a_comment_that_names_such_a_chain_leads_nowhere() {
+    assert!(is_policy_engines("-m comment --comment \"to the pods\" -j cali-FORWARD"));
+    assert!(!is_policy_engines("-m comment --comment \"was -j cali-FORWARD\" -j OTHER"));
+}
+
+#[test]
 fn a_table_that_firewalld_owns_is_left_alone_and_told() {
     let table = |flags: &str| {
         format!("table inet firewalld {{ # progname firewalld\n\t{flags}\n\n\tchain owner {{\n")

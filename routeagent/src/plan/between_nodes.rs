@@ -78,18 +78,21 @@ fn made(vxlan: &Vxlan, is_replacement: bool) -> Vec<VxlanChange> {
     changes
 }
 
+/// Converts a device whose peer's entry, which is for any MAC address, goes along; entries for one address stay.
+fn without_peer(vxlan: &Vxlan) -> Vec<VxlanChange> {
+    let (of_any, of_one): (Vec<Forward>, Vec<Forward>) =
+        vxlan.forwards.iter().partition(|entry| entry.mac == Mac::ANY);
+    let mut changes: Vec<VxlanChange> = of_one.into_iter().map(VxlanChange::AddForward).collect();
+    changes.push(VxlanChange::Convert(vxlan.clone()));
+    changes.extend(of_any.into_iter().map(VxlanChange::AddForward));
+    changes
+}
+
 fn adjusted(vxlan: &Vxlan, link: &Link, observed: &Observed) -> Vec<VxlanChange> {
-    let mut changes = Vec::new();
     let has_new_mac = link.mac != Some(vxlan.mac());
     let has_peer = link.vxlan.as_ref().is_some_and(|there| there.has_extras);
-    if has_peer {
-        // The entry of its peer, which is for any MAC address, goes along; those for one address last.
-        let (of_any, of_one): (Vec<Forward>, Vec<Forward>) =
-            vxlan.forwards.iter().partition(|entry| entry.mac == Mac::ANY);
-        changes.extend(of_one.into_iter().map(VxlanChange::AddForward));
-        changes.push(VxlanChange::Convert(vxlan.clone()));
-        changes.extend(of_any.into_iter().map(VxlanChange::AddForward));
-    } else if is_different(vxlan, link) {
+    let mut changes = if has_peer { without_peer(vxlan) } else { Vec::new() };
+    if !has_peer && is_different(vxlan, link) {
         changes.push(VxlanChange::Convert(vxlan.clone()));
     }
     if !link.is_up || link.mtu != vxlan.mtu || has_new_mac {

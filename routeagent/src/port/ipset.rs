@@ -6,7 +6,7 @@ use std::path::Path;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use super::PortError;
-use super::wire::{AF_INET, Message, NLM_F_ACK, NLM_F_DUMP, Requests, find};
+use super::wire::{AF_INET, Message, NETFILTER_HEADER_LEN, NLM_F_ACK, NLM_F_DUMP, Requests, text};
 
 // --- from the kernel's headers: nfnetlink.h, ip_set.h -------------------------------------------------------------
 
@@ -23,8 +23,6 @@ const BIG_ENDIAN: u16 = 1 << 14;
 const NAMES: u32 = 1 << 1;
 /// `IPSET_PROTOCOL_MIN`, which every kernel speaks.
 const PROTOCOL: u8 = 6;
-/// Bytes of the netfilter header before the attributes.
-const FIXED_LEN: usize = 4;
 
 /// Where the kernel has IP sets, this exists. To ask one that has none would load the module.
 const MODULE: &str = "/sys/module/ip_set";
@@ -57,9 +55,7 @@ fn request(command: u16, flags: u16) -> Message {
 
 /// Returns the name of a set that the kernel lists.
 fn name(body: &[u8]) -> Option<String> {
-    let value = find(body.get(FIXED_LEN..)?, IPSET_ATTR_SETNAME)?;
-    let text = std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()?;
-    Some(text.to_owned())
+    text(body.get(NETFILTER_HEADER_LEN..)?, IPSET_ATTR_SETNAME).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -69,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_set_is_read_and_nonsense_has_none() {
-        let mut body = vec![0; FIXED_LEN];
+        let mut body = vec![0; NETFILTER_HEADER_LEN];
         attribute(&mut body, IPSET_ATTR_PROTOCOL, &[PROTOCOL]);
         attribute(&mut body, IPSET_ATTR_SETNAME, b"SUBMARINER-LOCALCIDRS\0");
         assert_eq!(name(&body).as_deref(), Some("SUBMARINER-LOCALCIDRS"));

@@ -1,7 +1,7 @@
 //! Reads and removes what Submariner's programs have left, as far as it is in no list that is read anyway.
 
 use super::{PortError, ipset, iptables, nft, xfrm};
-use crate::leftover::is_submariners_set;
+use crate::leftover::is_submariners;
 use crate::nft::{Transaction, protocol};
 use crate::observed::Observed;
 use crate::submariner::{Removal, render};
@@ -10,9 +10,7 @@ use crate::takeover::Takeover;
 /// Adds IP sets, and on the node of a gateway of ours policies of IPsec.
 pub(super) fn observe(observed: &mut Observed, takeover: Takeover) {
     match ipset::names() {
-        Ok(names) => {
-            observed.leftover.sets = names.into_iter().filter(|name| is_submariners_set(name)).collect()
-        }
+        Ok(names) => observed.leftover.sets = names.into_iter().filter(|name| is_submariners(name)).collect(),
         Err(error) => note(observed, &error, "IP sets"),
     }
     if takeover >= Takeover::Elsewhere {

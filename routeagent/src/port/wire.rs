@@ -21,6 +21,8 @@ pub(super) const AF_INET6: u8 = 10;
 pub(super) const NLA_F_NESTED: u16 = 1 << 15;
 /// The bits of an attribute's type that say how its value is made up.
 const NLA_FLAGS: u16 = 0xc000;
+/// Bytes of netfilter's own header (`nfgenmsg`) before the attributes.
+pub(super) const NETFILTER_HEADER_LEN: usize = 4;
 /// Bytes of a message's header.
 const HEADER_LEN: usize = 16;
 
@@ -118,6 +120,12 @@ pub(super) fn find(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
         rest = next;
     }
     None
+}
+
+/// Returns an attribute's text, without the terminator.
+pub(super) fn text(attributes: &[u8], wanted: u16) -> Option<&str> {
+    let value = find(attributes, wanted)?;
+    std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
 }
 
 /// Reads an attribute's value as an address.

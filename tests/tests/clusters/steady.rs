@@ -3,12 +3,12 @@
 //! A path that was lost is held back for up to a minute after it works again, and flows go by the others meanwhile: Gateway
 //! objects call it connected all the same.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
 use trieste_tests::clusters::Node;
+use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
 use crate::shared::{SOON, Two};
@@ -68,7 +68,9 @@ struct Paths {
 impl Paths {
     /// Reads the metrics of the gateway on a node.
     fn of(node: &Node) -> anyhow::Result<Self> {
-        let page = page(node).with_context(|| format!("metrics of the gateway on {}", node.name()))?;
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
+        let page = traffic::get(node.netns(), to, "/metrics", TIMEOUT)
+            .with_context(|| format!("metrics of the gateway on {}", node.name()))?;
         let states = series(&page, "trieste_path_state").filter(|(_, is_it)| *is_it == 1);
         let states: Vec<String> = states.map(|(labels, _)| labels.to_owned()).collect();
         let used = states.iter().filter(|labels| labels.contains("state=\"up\"")).count();
@@ -89,20 +91,6 @@ fn series<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, u6
     page.lines().filter_map(move |line| {
         let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
         Some((labels, value.parse::<u64>().ok()?))
-    })
-}
-
-/// Asks for the page with metrics on the node itself.
-fn page(node: &Node) -> anyhow::Result<String> {
-    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
-    node.netns().enter(|| {
-        let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        anyhow::ensure!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or("nothing"));
-        Ok(answer)
     })
 }
 

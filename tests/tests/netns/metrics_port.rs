@@ -1,7 +1,7 @@
 //! What a neighbour does to the metrics port keeps no kubelet from its answer: idle connections, heads that never end,
 //! readers that do not read.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use trieste_tests::guard::root_test;
 use trieste_tests::lab::Lab;
 use trieste_tests::netns::Namespace;
 use trieste_tests::topology::Topology;
+use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
 const PORT: u16 = 32780;
@@ -74,13 +75,5 @@ fn a_neighbour_that_takes_all_connections_it_can_get_keeps_no_kubelet_from_its_a
 
 /// What is answered from inside a namespace, if it is 200 in time.
 fn ask(from: &Namespace, to: SocketAddr, path: &str) -> anyhow::Result<String> {
-    from.enter(|| {
-        let mut stream = TcpStream::connect_timeout(&to, PROBE)?;
-        stream.set_read_timeout(Some(PROBE))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        anyhow::ensure!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or("nothing"));
-        Ok(answer)
-    })
+    traffic::get(from, to, path, PROBE)
 }

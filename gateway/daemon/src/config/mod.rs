@@ -30,6 +30,7 @@ pub use globalnet::{Globalnet, GlobalnetOptions};
 pub use ipsec::{Ipsec, IpsecOptions};
 pub use options::{CommandLine, Options};
 pub use psk::Psk;
+pub(crate) use resolve::METRICS_PORT;
 pub use trieste_control::parse::Cidrs;
 pub use words::{Cpus, Words};
 

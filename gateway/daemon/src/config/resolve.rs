@@ -25,8 +25,8 @@ const STATE_DIR: &str = "/var/lib/trieste";
 const UDP_PORT: u16 = 4500;
 /// Default of `nat-discovery-port` (wireformat §0).
 const NAT_DISCOVERY_PORT: u16 = 4490;
-/// Default of `metrics-port`.
-const METRICS_PORT: u16 = 32_780;
+/// Default of `metrics-port`, as upstream's.
+pub(crate) const METRICS_PORT: u16 = 32_780;
 /// Default of `tun-name`; upstream's `interface-name`.
 const TUN_NAME: &str = devices::TUN;
 /// Longest interface name that the kernel takes.

@@ -10,7 +10,8 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use crate::port::PortError;
 use crate::port::wire::{
-    AF_INET, AF_INET6, Message, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, Requests, address, find,
+    AF_INET, AF_INET6, Message, NETFILTER_HEADER_LEN, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, Requests, address,
+    find,
 };
 
 // --- from the kernel's headers: nfnetlink.h, nfnetlink_conntrack.h ------------------------------------------------
@@ -31,8 +32,6 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
 const UDP: u8 = 17;
-/// Bytes of the netfilter header before the attributes.
-const FIXED_LEN: usize = 4;
 
 /// One direction of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +72,7 @@ pub(super) fn remove(stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Resu
 
 /// Returns the way there of a flow that is to be removed, as it names the flow to the kernel.
 fn stale_flow(body: &[u8], stale: &BTreeMap<SocketAddr, BTreeSet<SocketAddr>>) -> Option<Vec<u8>> {
-    let attributes = body.get(FIXED_LEN..)?;
+    let attributes = body.get(NETFILTER_HEADER_LEN..)?;
     let original = find(attributes, CTA_TUPLE_ORIG)?;
     let (there, back) = (tuple(original)?, tuple(find(attributes, CTA_TUPLE_REPLY)?)?);
     let targets = stale.get(&there.destination).filter(|_| there.protocol == UDP)?;

@@ -17,11 +17,13 @@ impl Kernel {
         rule: &Rule,
         is_wanted: bool,
     ) -> Result<(), PortError> {
-        let is_known = |there: &ObservedRule| there.rule == *rule && (there.protocol == 0 || there.is_ours());
+        let is_known =
+            |there: &ObservedRule| there.rule == *rule && (there.is_submariners() || there.is_ours());
         let reads = |message: &RuleMessage| parse::rule(message).filter(is_known);
-        let is_theirs = |there: &ObservedRule| there.protocol == 0;
         let alike: Vec<_> = self.alike(rule).await?.iter().map(reads).collect();
-        let Some(last) = alike.iter().rposition(|there| there.as_ref().is_some_and(is_theirs)) else {
+        let Some(last) =
+            alike.iter().rposition(|there| there.as_ref().is_some_and(ObservedRule::is_submariners))
+        else {
             return Ok(());
         };
         let (until, behind) = alike.split_at(last + 1);

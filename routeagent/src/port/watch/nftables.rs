@@ -3,10 +3,8 @@
 use crate::foreign::FIREWALLD;
 use crate::nft::{CLUSTERSET_TABLE, GUARD_TABLE, Hook, SERVICES_TABLE};
 use crate::port::notice::Notice;
-use crate::port::wire::{find, split};
+use crate::port::wire::{NETFILTER_HEADER_LEN, find, split, text};
 
-/// Bytes of the netfilter header before the attributes.
-const FIXED_LEN: usize = 4;
 /// Kinds of messages (`NFT_MSG_*`), as far as they are distinguished here.
 const NEW_TABLE: u8 = 0;
 const DELETE_TABLE: u8 = 2;
@@ -29,7 +27,7 @@ pub(super) fn classify(datagram: &[u8]) -> Option<Notice> {
     while let Some((kind, body, next)) = split(rest) {
         // The upper byte names the subsystem, which is nftables.
         let [_, kind] = kind.to_be_bytes();
-        let attributes = body.get(FIXED_LEN..).unwrap_or_default();
+        let attributes = body.get(NETFILTER_HEADER_LEN..).unwrap_or_default();
         notice = match is_ours_gone(kind, attributes) {
             Some(true) => Some(Notice::FilterGone),
             // It was made again in the same transaction.
@@ -66,12 +64,6 @@ fn message_can_matter(kind: u8, attributes: &[u8]) -> bool {
 
 fn is_named_as_ours(chain: Option<&str>) -> bool {
     Hook::ALL.iter().any(|hook| chain == Some(hook.iptables()) || chain == Some(hook.ours()))
-}
-
-/// Returns an attribute's text, without the terminator.
-fn text(attributes: &[u8], wanted: u16) -> Option<&str> {
-    let value = find(attributes, wanted)?;
-    std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
 }
 
 #[cfg(test)]
