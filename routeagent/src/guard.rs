@@ -3,6 +3,7 @@
 //! ```text
 //! table inet trieste
 //!   set inlets            devices by which remote clusters' packets may enter and leave
+//!   set tunnels           those of them by which nothing else enters
 //!   set uplinks           devices by which nothing of a remote cluster may leave
 //!   set remote4, remote6  networks of remote clusters
 //!   set local4, local6    networks of the own cluster
@@ -13,7 +14,7 @@
 //!   set siblings          the other gateways' MAC addresses on the VXLAN between nodes
 //!   set loosened0, …1     devices whose rp_filter was changed from that value
 //!   counter …             what was dropped
-//!   chain source-guard    prerouting, priority raw: forged sources
+//!   chain source-guard    prerouting, priority raw: forged sources, and those that are not closed here
 //!   chain vxlan-guard     input, last: strangers on the VXLAN between nodes
 //!   chain vxlan-onward    forward: what would reach it through this node
 //!   chain vxlan-out       postrouting, before source NAT: the same, past IPVS
@@ -185,6 +186,9 @@ fn elements(guard: &Guard) -> Elements {
     };
     for device in &guard.inlets {
         put("inlets", Element::Device(device.clone()));
+    }
+    for device in &guard.tunnels {
+        put("tunnels", Element::Device(device.clone()));
     }
     for device in &guard.uplinks {
         put("uplinks", Element::Device(device.clone()));

@@ -247,6 +247,10 @@ impl fmt::Display for Sysctl {
 pub struct Guard {
     /// Devices by which packets of remote clusters legitimately enter and leave.
     pub inlets: BTreeSet<String>,
+    /// Those of them by which nothing enters but packets of remote clusters and of this cluster's nodes: what has another
+    /// source is dropped, since its answer might leave in clear.
+    #[serde(default)]
+    pub tunnels: BTreeSet<String>,
     /// Devices by which this node reaches others, where what came from a remote cluster never leaves by them: empty where a
     /// network plugin delivers it.
     pub uplinks: BTreeSet<String>,

@@ -22,6 +22,7 @@ use crate::hostnet::{Hop, HostNet, Route, Rule};
 use crate::leftover::Chains;
 use crate::observed::{Observed, ObservedRoute, ObservedRule};
 use crate::services::services_change;
+use crate::vxlan::VxlanChange;
 use route_index::RouteIndex;
 
 /// Changes, in order, and conditions.
@@ -90,8 +91,7 @@ pub(crate) fn plan_routes(
     plan.changes.extend(services_change(&desired.services, &observed.services).map(Change::Services));
     plan.loosened = guard.map(|guard| guard.loosened).unwrap_or_default();
     plan.conditions.extend(vxlan.condition);
-    plan.changes.extend(vxlan.making.into_iter().map(Change::BetweenNodes));
-    plan.changes.extend(settings::set(desired, observed, vxlan.is_new));
+    make_between_nodes(vxlan.making, settings::set(desired, observed, vxlan.is_new), &mut plan);
     plan.conditions.extend(nexthops.conditions);
     plan.changes.extend(nexthops.making.into_iter().map(Change::Nexthops));
     for route in opening {
@@ -214,6 +214,15 @@ fn remove_surplus<'a>(wanted: &[&Route], routes: impl Iterator<Item = &'a Observ
         routes.filter(|there| there.is_ours() && !is_wanted(there)).collect();
     surplus.sort_by_key(|there| there.kind);
     plan.changes.extend(surplus.into_iter().cloned().map(Change::RemoveRoute));
+}
+
+/// Makes the device between nodes. Its neighbours come after all settings: those of IPv6 are refused until it may have IPv6.
+fn make_between_nodes(making: Vec<VxlanChange>, settings: impl IntoIterator<Item = Change>, plan: &mut Plan) {
+    let sets_neighbour = |change: &VxlanChange| matches!(change, VxlanChange::SetNeighbour(..));
+    let (neighbours, making): (Vec<_>, Vec<_>) = making.into_iter().partition(sets_neighbour);
+    plan.changes.extend(making.into_iter().map(Change::BetweenNodes));
+    plan.changes.extend(settings);
+    plan.changes.extend(neighbours.into_iter().map(Change::BetweenNodes));
 }
 
 fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {

@@ -118,8 +118,20 @@ impl Cluster {
         cluster.configure(settings)?;
         std::fs::create_dir_all(cluster.store())?;
         cluster.start_route_agent()?;
+        if settings.api.is_empty() {
+            cluster.wait_until_guarded()?;
+        }
         cluster.start_gateway()?;
         Ok(cluster)
+    }
+
+    /// Waits for the route agent's packet filter. With a directory store a gateway lets packets in as soon as it runs; before
+    /// the node is closed, answers would leave in clear.
+    fn wait_until_guarded(&self) -> anyhow::Result<()> {
+        eventually("the node's packet filter", Duration::from_secs(30), || {
+            let table = self.node().namespace.run("nft").args(["list", "table", "inet", "trieste"]);
+            table.stdout().map(drop)
+        })
     }
 
     /// Writes the gateway's configuration, which it reads when it starts.

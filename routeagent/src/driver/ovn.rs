@@ -143,8 +143,10 @@ fn filter(desired: &mut Desired, state: &ClusterState, admission: &Admission, ga
     let own = state.own_endpoint();
     let way = if own.is_some() { state.tun() } else { Some(MANAGEMENT_PORT) };
     let base = filter::guard(state, admission, gateways, way.into_iter().chain(["lo"]));
-    desired.hostnet.guard = Some(Guard { uplinks: state.uplinks(), delivery: delivery(state, own), ..base });
     let devices: BTreeSet<String> = own.and_then(|_| state.tun()).into_iter().map(str::to_owned).collect();
+    let delivery = delivery(state, own);
+    desired.hostnet.guard =
+        Some(Guard { tunnels: devices.clone(), uplinks: state.uplinks(), delivery, ..base });
     desired.hostnet.takeover = filter::takeover(state);
     desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: BTreeSet::new() };
 }

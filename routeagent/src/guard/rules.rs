@@ -23,12 +23,17 @@ const PRIORITY_BEFORE_SOURCE_NAT: i32 = 90;
 const PRIORITY_AFTER_SOURCE_NAT: i32 = 150;
 /// The number of no device, as `nft -j` reports it.
 const NO_DEVICE: &str = "0";
+/// Addresses of the VXLANs between nodes (240/8) and of upstream's between clusters (241/8).
+const BETWEEN_NODES_V4: (&str, u8) = ("240.0.0.0", 7);
+/// Neighbour discovery, and what is for the next node alone.
+const LINK_LOCAL_V6: (&str, u8) = ("fe80::", 10);
 /// Bytes by which TCP over IPv6 carries less than over IPv4.
 const IPV6_MORE: u16 = 20;
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 21] = [
+const SETS: [(&str, &str, bool); 22] = [
     ("inlets", "ifname", false),
+    ("tunnels", "ifname", false),
     ("uplinks", "ifname", false),
     ("node4", "ipv4_addr", true),
     ("node6", "ipv6_addr", true),
@@ -54,7 +59,8 @@ const SETS: [(&str, &str, bool); 21] = [
 /// Returns everything in the table but the elements, in the order in which it has to be made.
 pub(super) fn structure(guard: &Guard) -> Vec<Value> {
     let mut objects = vec![nft::table(GUARD_TABLE)];
-    let counters = ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6"];
+    let counters =
+        ["returned", "spoofed4", "spoofed6", "strangers", "stray4", "stray6", "unclosed4", "unclosed6"];
     objects.extend(counters.map(|name| nft::counter(GUARD_TABLE, name)));
     objects.extend(SETS.map(|set| nft::set(GUARD_TABLE, set)));
     let chains = [
@@ -97,6 +103,7 @@ const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport
 
 fn source_guard(guard: &Guard) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Family::ALL.into_iter().flat_map(untracked).collect();
+    rules.extend(Family::ALL.into_iter().flat_map(closed));
     rules.push(("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()])));
     if guard.delivery == Delivery::Ipsec {
         rules.push((
@@ -122,6 +129,38 @@ fn untracked(family: Family) -> [Rule; 2] {
         let rule = json!([by_inlet("iifname"), in_set(family, "daddr", set), {"notrack": null}]);
         (format!("{family} through one of several gateways, {set}: not tracked"), rule)
     })
+}
+
+/// Accepts packets by a tunnel only from where the answer cannot leave in clear: networks that are closed on this node, and
+/// its own cluster. A gateway may let a new cluster's packets in before this node has heard of that.
+fn closed(family: Family) -> Vec<Rule> {
+    let by_tunnel = || is(&json!({"meta": {"key": "iifname"}}), "@tunnels");
+    let source = field(protocol(family), "saddr");
+    let within = |(address, len): (&str, u8)| is(&source, json!({"prefix": {"addr": address, "len": len}}));
+    let between_nodes = match family {
+        Family::V4 => vec![within(BETWEEN_NODES_V4)],
+        Family::V6 => vec![within(LINK_LOCAL_V6), is(&source, "::")],
+    };
+    let named = ["remote", "local", "nodes"].map(|set| in_set(family, "saddr", set));
+    let sources = named.into_iter().chain(between_nodes).chain([is_own()]);
+    let mut rules: Vec<Rule> = sources
+        .map(|source| {
+            (
+                format!("{family} by a tunnel from a source that is closed here"),
+                json!([by_tunnel(), source, accept()]),
+            )
+        })
+        .collect();
+    rules.push((
+        format!("{family} by a tunnel from a source that is not closed here"),
+        json!([
+            by_tunnel(),
+            is(&json!({"meta": {"key": "nfproto"}}), format!("ipv{}", family.digit())),
+            {"counter": format!("unclosed{}", family.digit())},
+            drop()
+        ]),
+    ));
+    rules
 }
 
 /// Accepts packets whose address is inside a remote network without being the remote cluster's: this node's own networks,

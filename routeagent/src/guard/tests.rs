@@ -108,6 +108,7 @@ type Alteration<'a> = &'a dyn Fn(&mut Vec<Value>);
 fn guard() -> Guard {
     Guard {
         inlets: ["lo", "submariner", "vx-submariner"].map(str::to_owned).into(),
+        tunnels: ["submariner", "vx-submariner"].map(str::to_owned).into(),
         remote: ["10.2.0.0/16", "100.66.0.0/16", "10.7.7.7/32", "fd00:2::/48"]
             .map(|t| t.parse().unwrap())
             .into(),

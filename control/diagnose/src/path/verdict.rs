@@ -154,6 +154,8 @@ names! {
         SourceMasqueraded = "SourceMasqueraded",
         /// The packet came by the wrong device and was taken for a forgery.
         SourceGuardDrop = "SourceGuardDrop",
+        /// The node drops the packet because it has not heard of the source's network yet.
+        SourceNotClosed = "SourceNotClosed",
         /// A network policy chooses the pod, and nothing else explains the silence.
         NetworkPolicy = "NetworkPolicy",
         /// The pod is reached and does not answer.

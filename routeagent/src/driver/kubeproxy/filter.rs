@@ -36,9 +36,13 @@ pub(super) fn add(
     let notices = own.filter(|_| has_vxlan && state.has_notices());
     let notices = notices.map(|_| state.node.notice_port).filter(|port| *port != 0);
     let vxlan: BTreeSet<u16> = has_vxlan.then_some(VX_PORT).into_iter().chain(notices).collect();
+    let gateways_device = own.and_then(|_| state.tun());
+    let devices: BTreeSet<String> =
+        gateways_device.into_iter().chain(has_vxlan.then_some(VX_DEVICE)).map(str::to_owned).collect();
     let (onward, behind) = (onward(state, admission), behind(state, desired));
     let inlets = state.tun().into_iter().chain([VX_DEVICE, "lo"]);
     desired.hostnet.guard = Some(Guard {
+        tunnels: if delivery == Delivery::Plugin { BTreeSet::new() } else { devices.clone() },
         uplinks: if intra::plugin_takes_none(state) { state.uplinks() } else { BTreeSet::new() },
         vxlan: vxlan.clone(),
         onward,
@@ -48,9 +52,6 @@ pub(super) fn add(
         delivery,
         ..guard(state, admission, gateways, inlets)
     });
-    let gateways_device = own.and_then(|_| state.tun());
-    let devices: BTreeSet<String> =
-        gateways_device.into_iter().chain(has_vxlan.then_some(VX_DEVICE)).map(str::to_owned).collect();
     desired.hostnet.takeover = takeover(state);
     desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: vxlan };
 }

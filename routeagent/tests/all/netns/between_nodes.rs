@@ -46,6 +46,41 @@ fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_every
 }
 
 #[test]
+fn a_cluster_that_a_node_has_not_heard_of_gets_no_answer_in_clear() {
+    let lab = cluster!();
+    lab.delete_endpoint("b");
+    install(&lab);
+    // A veth pair stands for the gateway's device: its questions for the next hop have to pass the node's strict filter.
+    lab.run("remote", "sysctl", &["-qw", "net.ipv4.conf.all.arp_announce=2"]);
+    let ways = [("10.1.1.10", "10.1.3.10"), ("fd00:1:0:1::10", "fd00:1:0:3::10")];
+    let reaches = |pod: &str| {
+        let ping = ["-c", "2", "-i", "0.2", "-W", "1", pod];
+        lab.command("remote", "ping").args(ping).output().unwrap().status.success()
+    };
+    let unclosed = |place| ["unclosed4", "unclosed6"].map(|name| lab.counter(place, "trieste", name));
+
+    // The gateway lets the new cluster's packets in before its own node has heard of it,
+    for (near, far) in ways {
+        assert!(!reaches(near) && !reaches(far), "{near} and {far}");
+    }
+    assert!(unclosed("gw1").iter().all(|packets| *packets > 0), "{:?}", unclosed("gw1"));
+    // or before another node has,
+    lab.put_endpoint("b", "b-gw1", &["100.66.0.0/16", "10.2.0.0/16", "fd00:2::/48"], "203.0.113.21", "");
+    finish(&mut lab.agent_on("gw1", "a-gw1", &["--once"]));
+    for (near, far) in ways {
+        assert!(reaches(near) && !reaches(far), "{near} and {far}");
+    }
+    // Without a remote network of IPv6 the device between nodes does not take IPv6 at all.
+    assert!(unclosed("w1")[0] > 0, "{:?}", unclosed("w1"));
+    // until that has closed its networks.
+    finish(&mut lab.agent_on("w1", "a-w1", &["--once"]));
+    for (near, far) in ways {
+        assert!(reaches(near) && reaches(far), "{near} and {far}");
+    }
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
 fn a_workers_state_is_upstreams_and_a_second_run_plans_nothing() {
     let lab = cluster!();
     install(&lab);

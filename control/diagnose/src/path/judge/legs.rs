@@ -397,32 +397,40 @@ fn reverse_path(context: &Context<'_>, place: &Place<'_>, device: &str) -> Vec<F
     vec![finding.possible()]
 }
 
-/// The source guard drops what claims to come from another cluster and enters by no device of ours.
+/// The source guard drops what claims to come from another cluster and enters by no device of ours, and what enters by one
+/// from a network that the node has not closed.
 fn guard(context: &Context<'_>, place: &Place<'_>) -> Vec<Finding> {
-    let spoofed = |report: &NodeReport| {
-        Some(
-            report
-                .filters
-                .counters
-                .iter()
-                .filter(|(name, _)| name.starts_with("spoofed"))
-                .map(|(_, n)| n)
-                .sum(),
-        )
+    let grew = |counter: &str| {
+        let sum = |report: &NodeReport| {
+            let of_both = report.filters.counters.iter();
+            let of_both = of_both.filter(|(name, _)| name.trim_end_matches(['4', '6']) == counter);
+            Some(of_both.map(|(_, packets)| packets).sum())
+        };
+        place.node.grew(sum).unwrap_or(0)
     };
-    let dropped = place.node.grew(spoofed).unwrap_or(0);
-    if dropped == 0 {
-        return Vec::new();
-    }
-    let reason = format!(
-        "node {} takes packets of the other cluster for forged: they arrive by another device than {VX_DEVICE}",
-        place.name
+    let finding = |(counter, cause, reason, remedy): (&str, Cause, String, String)| {
+        let dropped = grew(counter);
+        let finding = context.finding(place.hop, cause, reason);
+        let finding = finding
+            .seen(format!("the source guard dropped {dropped} packets while probes were on their way"));
+        (dropped > 0).then(|| finding.possible().remedy(remedy))
+    };
+    let (node, log) = (&place.name, place.agent_log());
+    let forged = (
+        "spoofed",
+        Cause::SourceGuardDrop,
+        format!(
+            "node {node} takes packets of the other cluster for forged: they arrive by another device than {VX_DEVICE}"
+        ),
+        format!("the gateway has to deliver by {VX_DEVICE} (rule 149, table 149 on its node): `{log}`"),
     );
-    let finding = context.finding(place.hop, Cause::SourceGuardDrop, reason);
-    let finding =
-        finding.seen(format!("the source guard dropped {dropped} packets while probes were on their way"));
-    vec![finding.possible().remedy(format!(
-        "the gateway has to deliver by {VX_DEVICE} (rule 149, table 149 on its node): `{}`",
-        place.agent_log()
-    ))]
+    let unclosed = (
+        "unclosed",
+        Cause::SourceNotClosed,
+        format!(
+            "node {node} has not heard of the network that these packets come from: answers could leave in clear"
+        ),
+        format!("its route agent has to hear of the other cluster: `{log}`"),
+    );
+    [forged, unclosed].into_iter().filter_map(finding).collect()
 }

@@ -55,14 +55,16 @@ fn network_policy_stands_in_the_way() {
 }
 
 #[test]
-fn packets_come_by_the_wrong_device() {
-    let change = |e: &mut Evidence| {
-        let count = |report: &mut crate::node::document::NodeReport, packets| {
-            report.filters.counters.insert("spoofed4".to_owned(), packets);
+fn packets_come_by_the_wrong_device_or_from_a_network_that_the_node_has_not_heard_of() {
+    for (counter, cause) in [("spoofed4", Cause::SourceGuardDrop), ("unclosed4", Cause::SourceNotClosed)] {
+        let change = |e: &mut Evidence| {
+            let count = |report: &mut crate::node::document::NodeReport, packets| {
+                report.filters.counters.insert(counter.to_owned(), packets);
+            };
+            reports(&mut e.destination, "b-w1", |report| count(report, 0));
+            later(&mut e.destination, "b-w1", |report| count(report, 3));
+            lost_before(e, Way::There, Stop::LeavesGateway);
         };
-        reports(&mut e.destination, "b-w1", |report| count(report, 0));
-        later(&mut e.destination, "b-w1", |report| count(report, 3));
-        lost_before(e, Way::There, Stop::LeavesGateway);
-    };
-    broken(change, Cause::SourceGuardDrop, Hop::DestinationNode);
+        broken(change, cause, Hop::DestinationNode);
+    }
 }
