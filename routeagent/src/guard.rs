@@ -7,6 +7,7 @@
 //!   set uplinks           devices by which nothing of a remote cluster may leave
 //!   set remote4, remote6  networks of remote clusters
 //!   set local4, local6    networks of the own cluster
+//!   set beside4, …6       those of them that are reached by the underlay
 //!   set node4, node6      own networks inside a remote one: exempt
 //!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
 //!   set nodes4, nodes6    nodes of the own cluster; vxlan: where only those may send to
@@ -200,6 +201,7 @@ fn elements(guard: &Guard) -> Elements {
         ("node", &guard.node),
         ("remote", &guard.remote),
         ("local", &guard.local),
+        ("beside", &guard.beside),
         ("onward", &guard.onward),
         ("behind", &guard.behind),
     ];

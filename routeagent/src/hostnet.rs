@@ -258,6 +258,10 @@ pub struct Guard {
     pub remote: BTreeSet<IpNet>,
     /// Networks under which the own cluster's pods and services are known here and elsewhere.
     pub local: BTreeSet<IpNet>,
+    /// Those of them that are reached by the underlay, such as of macvlan pods: packets between them and remote clusters leave
+    /// by `uplinks`, and are not tracked, because a node may see one direction alone.
+    #[serde(default)]
+    pub beside: BTreeSet<IpNet>,
     /// Networks of this node that lie inside a remote network and stay usable.
     pub node: BTreeSet<IpNet>,
     /// Addresses of remote gateways that lie inside a remote network: their cable packets come from outside.

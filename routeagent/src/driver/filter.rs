@@ -30,6 +30,7 @@ pub(super) fn guard<'a>(
         inlets: inlets.into_iter().map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         local: disjoint(state.local_networks().chain(own_cluster(state).flat_map(|e| &e.subnets))),
+        beside: disjoint(&state.node.extra_networks),
         node: disjoint(&admission.carved),
         gateways: gateways.clone(),
         ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),

@@ -128,7 +128,8 @@ fn routes(_: &Desired, state: &ClusterState, admission: &Admission) -> Routes {
 fn deliver(desired: &mut Desired, state: &ClusterState) {
     let Some(tun) = state.tun() else { return };
     let mut families = BTreeSet::new();
-    for network in state.local_networks() {
+    // The cluster's other networks are reached by the underlay.
+    for network in state.node.pod_networks.iter().chain(&state.node.service_networks) {
         let family = Family::of_net(network);
         let Some(via) = next_hop(state, family) else { continue };
         let hop = Hop::Via { name: MANAGEMENT_PORT.to_owned(), via, source: None };

@@ -31,7 +31,7 @@ const LINK_LOCAL_V6: (&str, u8) = ("fe80::", 10);
 const IPV6_MORE: u16 = 20;
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 22] = [
+const SETS: [(&str, &str, bool); 24] = [
     ("inlets", "ifname", false),
     ("tunnels", "ifname", false),
     ("uplinks", "ifname", false),
@@ -44,6 +44,8 @@ const SETS: [(&str, &str, bool); 22] = [
     ("remote6", "ipv6_addr", true),
     ("local4", "ipv4_addr", true),
     ("local6", "ipv6_addr", true),
+    ("beside4", "ipv4_addr", true),
+    ("beside6", "ipv6_addr", true),
     ("nodes4", "ipv4_addr", false),
     ("nodes6", "ipv6_addr", false),
     ("vxlan", "inet_service", false),
@@ -103,6 +105,7 @@ const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport
 
 fn source_guard(guard: &Guard) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Family::ALL.into_iter().flat_map(untracked).collect();
+    rules.extend(Family::ALL.into_iter().flat_map(untracked_beside));
     rules.extend(Family::ALL.into_iter().flat_map(closed));
     rules.push(("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()])));
     if guard.delivery == Delivery::Ipsec {
@@ -129,6 +132,19 @@ fn untracked(family: Family) -> [Rule; 2] {
         let rule = json!([by_inlet("iifname"), in_set(family, "daddr", set), {"notrack": null}]);
         (format!("{family} through one of several gateways, {set}: not tracked"), rule)
     })
+}
+
+/// Excludes packets between remote clusters and networks on the underlay from connection tracking: from the gateway they go
+/// to such a pod directly, and its answers come by the pod's own node, which has not seen the question. Nobody masquerades
+/// what is not tracked.
+fn untracked_beside(family: Family) -> [Rule; 2] {
+    let [outward, inward] = [("beside", "remote"), ("remote", "beside")]
+        .map(|(from, to)| [in_set(family, "saddr", from), in_set(family, "daddr", to)]);
+    let comment = |way: &str| format!("{family} {way} networks on the underlay: not tracked");
+    let [from, to] = outward;
+    let leaving = (comment("from"), json!([from, to, {"notrack": null}]));
+    let [from, to] = inward;
+    [leaving, (comment("to"), json!([by_inlet("iifname"), from, to, {"notrack": null}]))]
 }
 
 /// Accepts packets by a tunnel only from where the answer cannot leave in clear: networks that are closed on this node, and
@@ -305,12 +321,16 @@ fn stray(family: Family) -> Value {
 
 /// Drops packets of remote clusters for pods that have no route while their network plugin restarts: the default route
 /// would take them out of the cluster.
-fn drop_unrouted(family: Family) -> [Rule; 2] {
+fn drop_unrouted(family: Family) -> [Rule; 3] {
     let source = |set: &str| in_set(family, "saddr", set);
     [
         (
             format!("from {family} networks of this node inside a remote one"),
             json!([source("node"), accept()]),
+        ),
+        (
+            format!("{family} from a remote cluster to this cluster's networks on the underlay"),
+            json!([source("remote"), in_set(family, "daddr", "beside"), accept()]),
         ),
         (
             format!("{family} from a remote cluster, about to leave in clear"),

@@ -112,6 +112,7 @@ fn guard() -> Guard {
         remote: ["10.2.0.0/16", "100.66.0.0/16", "10.7.7.7/32", "fd00:2::/48"]
             .map(|t| t.parse().unwrap())
             .into(),
+        beside: ["172.20.1.0/24".parse().unwrap(), "fd00:20::/64".parse().unwrap()].into(),
         node: ["10.2.3.0/24".parse().unwrap()].into(),
         gateways: ["10.2.0.21".parse().unwrap(), "fd00:2::21".parse().unwrap()].into(),
         ports: [4490, 4500].into(),

@@ -21,7 +21,7 @@ use super::lab::{Lab, NAMESPACE};
 /// Host part of the node's address, third octet of its address and of its pods.
 pub(crate) const NODES: [(&str, &str, u8, u8); 3] =
     [("gw1", "a-gw1", 1, 11), ("w1", "a-w1", 3, 21), ("w2", "a-w2", 4, 22)];
-const PLACES: [&str; 8] = ["gw1", "w1", "w2", "pod-gw1", "pod-w1", "pod-w2", "wan", "remote"];
+pub(crate) const PLACES: [&str; 8] = ["gw1", "w1", "w2", "pod-gw1", "pod-w1", "pod-w2", "wan", "remote"];
 /// Long enough for a SYN that has to be sent twice.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -43,7 +43,12 @@ COMMIT
 ";
 
 pub(crate) fn cluster() -> Option<Lab> {
-    let lab = Lab::bare(&PLACES)?;
+    cluster_of(&PLACES)
+}
+
+/// Makes the cluster, and further empty namespaces.
+pub(crate) fn cluster_of(places: &'static [&'static str]) -> Option<Lab> {
+    let lab = Lab::bare(places)?;
     for (place, _, net, host) in NODES {
         let pod = format!("pod-{place}");
         lab.pair(place, "eth0", "wan", place);

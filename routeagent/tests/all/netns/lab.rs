@@ -139,7 +139,7 @@ impl Lab {
     }
 
     /// The name of a place's namespace.
-    fn name(&self, place: &str) -> String {
+    pub(crate) fn name(&self, place: &str) -> String {
         format!("{}-{place}", self.id)
     }
 
