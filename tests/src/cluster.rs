@@ -148,15 +148,7 @@ impl Cluster {
     /// # Errors
     /// If the file cannot be written.
     pub fn announce(&self, extra: &str) -> anyhow::Result<()> {
-        let list = |cidrs: &[IpNet]| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let (pods, services) = (list(&self.own.plan.pod_cidrs), list(&self.own.plan.service_cidrs));
-        let folder = self.store().join("submariner-operator/configmaps");
-        std::fs::create_dir_all(&folder)?;
-        let text = format!(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: trieste-networks, namespace: submariner-operator}}\n\
-             data: {{pods: '{pods}', services: '{services}', extra: '{extra}'}}\n"
-        );
-        installation::put_whole(&folder.join("trieste-networks.yaml"), &text)
+        installation::announce(&self.store(), &self.own.plan, extra)
     }
 
     /// Starts the gateway, for the first time or after [`Cluster::kill_gateway`].

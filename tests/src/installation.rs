@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use ipnet::IpNet;
 use trieste_control::admin::{self, GatewayStatus};
 use trieste_control::api::ConnectionStatus;
 
@@ -154,9 +155,8 @@ impl Installation {
     }
 
     fn config(&self, settings: &Settings) -> String {
-        let quote = |nets: &[ipnet::IpNet]| {
-            nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ")
-        };
+        let quote =
+            |nets: &[IpNet]| nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ");
         let mut lines = vec![
             format!("cluster-id: {}", self.plan.id),
             format!("cluster-cidrs: [{}]", quote(&self.plan.pod_cidrs)),
@@ -178,6 +178,18 @@ impl Installation {
         lines.extend(own.map(|(_, line)| line.clone()));
         lines.join("\n") + "\n"
     }
+}
+
+/// Writes the object that says a cluster's networks into its directory: those that it was started with, and extra ones.
+pub(crate) fn announce(store: &Path, plan: &ClusterPlan, extra: &str) -> anyhow::Result<()> {
+    let (pods, services) = (list(&plan.pod_cidrs), list(&plan.service_cidrs));
+    let folder = store.join(NAMESPACE).join("configmaps");
+    std::fs::create_dir_all(&folder)?;
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: trieste-networks, namespace: {NAMESPACE}}}\n\
+         data: {{pods: '{pods}', services: '{services}', extra: '{extra}'}}\n"
+    );
+    put_whole(&folder.join("trieste-networks.yaml"), &text)
 }
 
 /// Puts Node objects of all nodes of a cluster into its directory.
@@ -207,7 +219,7 @@ fn describe(cable: &admin::CableStatus) -> String {
     format!("{} {} {}", connection.endpoint.cluster_id, connection.status.as_str(), connection.status_message)
 }
 
-fn list(nets: &[ipnet::IpNet]) -> String {
+fn list(nets: &[IpNet]) -> String {
     nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 

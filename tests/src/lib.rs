@@ -45,6 +45,7 @@ pub mod interrupt;
 pub mod kernel_vxlan;
 pub mod kubernetes;
 pub mod lab;
+pub mod macvlan;
 pub mod mesh;
 pub mod nat;
 pub mod netns;

@@ -3,6 +3,7 @@
 mod clusters;
 mod discovery;
 mod globalnet;
+mod macvlan;
 mod ovn;
 pub mod screen;
 mod several;
@@ -46,8 +47,9 @@ pub struct Options {
     /// Services of two clusters by name and by one address for the whole set, from a third; one cluster is cut off.
     #[arg(long, conflicts_with_all = ["kubernetes", "globalnet"])]
     pub discovery: bool,
-    /// A network plugin for one of the clusters: `ovn` puts its pods behind a real OVN, as OVN-Kubernetes does.
-    #[arg(long, value_parser = ["ovn"], conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
+    /// A network plugin for one of the clusters: `ovn` puts its pods behind a real OVN, as OVN-Kubernetes does; `macvlan` gives
+    /// them a macvlan device beside the first one, as Spiderpool does.
+    #[arg(long, value_parser = ["ovn", "macvlan"], conflicts_with_all = ["kubernetes", "globalnet", "discovery"])]
     pub plugin: Option<String>,
     /// Gateways of each cluster, all of them active: one is killed and one drained under traffic.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4),
@@ -96,6 +98,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Options { kubernetes: true, .. } => clusters::run_in,
         Options { globalnet: true, .. } => globalnet::run_in,
         Options { discovery: true, .. } => discovery::run_in,
+        Options { plugin: Some(plugin), .. } if plugin == "macvlan" => macvlan::run_in,
         Options { plugin: Some(_), .. } => ovn::run_in,
         Options { gateways: 2.., .. } => several::run_in,
         Options { .. } => run_in,

@@ -18,6 +18,7 @@ mod nat;
 mod nat_oracle;
 mod networks;
 mod path;
+mod plugin_macvlan;
 mod plugin_ovn;
 mod probe;
 mod secrets;
