@@ -33,9 +33,11 @@ pub const DEFAULT_NATT_PORT: u16 = 4490;
 
 // --- ours ----------------------------------------------------------------------------------------------------
 
-/// Priority of the rule that keeps marked sockets out of every cluster-set table: before upstream's 100 (VXLAN
-/// cable), 149 (OVN) and 150, after the kernel's local table at 0.
-pub const PRIORITY_MARK: u32 = 90;
+/// Priority of the rule that keeps marked sockets out of every cluster-set table: before 149 and 150, after the kernel's local
+/// table, which Cilium moves from 0 to 100.
+pub const PRIORITY_MARK: u32 = 140;
+/// Priority of that rule in earlier versions.
+pub const FORMER_PRIORITY_MARK: u32 = 90;
 /// Protocol of our rules. A number of our own, because the kernel removes the first rule that has what the request
 /// names, whatever else it selects by; with this in the request it can only be one of ours. 4 would not do:
 /// systemd-networkd gives it to every rule.

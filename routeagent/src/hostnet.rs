@@ -12,9 +12,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::constants::{
-    MARK, MARK_MASK, METRIC_FAIL_CLOSED, METRIC_IPV6_DEFAULT, METRIC_OTHERS_MORE, PRIORITY_DELIVERY,
-    PRIORITY_GATEWAY, PRIORITY_MARK, PRIORITY_UPSTREAM_CABLE, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
-    TABLE_UPSTREAM_CABLE,
+    FORMER_PRIORITY_MARK, MARK, MARK_MASK, METRIC_FAIL_CLOSED, METRIC_IPV6_DEFAULT, METRIC_OTHERS_MORE,
+    PRIORITY_DELIVERY, PRIORITY_GATEWAY, PRIORITY_MARK, PRIORITY_UPSTREAM_CABLE, TABLE_DELIVERY,
+    TABLE_GATEWAY, TABLE_MAIN, TABLE_UPSTREAM_CABLE,
 };
 use crate::family::Family;
 use crate::nexthops::NexthopGroups;
@@ -70,8 +70,9 @@ impl Rule {
     #[must_use]
     pub fn is_of_our_kind(&self) -> bool {
         let delivery = self.iif.as_ref().map(|device| Self::delivery(self.family, device));
-        [Some(Self::gateway(self.family)), Some(Self::mark(self.family)), delivery]
-            .contains(&Some(self.clone()))
+        let mark = Self::mark(self.family);
+        let former = Self { priority: FORMER_PRIORITY_MARK, ..mark.clone() };
+        [Some(Self::gateway(self.family)), Some(mark), Some(former), delivery].contains(&Some(self.clone()))
     }
 }
 
@@ -383,6 +384,7 @@ mod tests {
     fn only_the_exact_rules_are_of_our_kind() {
         assert!(Rule::gateway(Family::V6).is_of_our_kind());
         assert!(Rule::mark(Family::V4).is_of_our_kind());
+        assert!(Rule { priority: 90, ..Rule::mark(Family::V4) }.is_of_our_kind(), "of an earlier version");
         assert!(Rule::delivery(Family::V4, "submariner").is_of_our_kind());
         assert!(!Rule { table: 149, ..Rule::gateway(Family::V4) }.is_of_our_kind());
         assert!(!Rule { mark: None, ..Rule::mark(Family::V4) }.is_of_our_kind());

@@ -23,7 +23,7 @@ fn an_empty_node_is_closed_before_it_is_opened() {
             "add unreachable 10.2.0.0/16 table main metric 4278198272",
             "build nftables table inet trieste guarding 0 networks",
             "add 10.2.0.0/16 dev submariner table 150",
-            "add IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "add IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "add IPv4 rule pref 150 lookup 150",
         ]
     );
@@ -36,7 +36,7 @@ fn uninstalling_removes_what_leads_somewhere_before_what_refuses() {
         steps(&HostNet::default(), &observed),
         [
             "remove IPv4 rule pref 150 lookup 150",
-            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "remove IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "remove nftables table inet trieste",
             "remove 10.2.0.0/16 table 150 dev submariner metric 0",
             "remove 10.2.0.0/16 table 150 metric 4278198272",
@@ -59,7 +59,7 @@ fn a_node_that_stops_being_a_gateway_is_closed_before_its_rules_go() {
         [
             "add unreachable 10.2.0.0/16 table main metric 4278198272",
             "remove IPv4 rule pref 150 lookup 150",
-            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "remove IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "remove 10.2.0.0/16 table 150 dev submariner metric 0",
             "remove 10.2.0.0/16 table 150 metric 4278198272",
         ]
@@ -78,7 +78,7 @@ fn a_node_that_stops_being_a_gateway_is_led_to_the_others_before_its_rules_go() 
         [
             "add 10.2.0.0/16 dev eth0 table main",
             "remove IPv4 rule pref 150 lookup 150",
-            "remove IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "remove IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "remove 10.2.0.0/16 table 150 dev submariner metric 0",
             "remove 10.2.0.0/16 table 150 metric 4278198272",
         ]

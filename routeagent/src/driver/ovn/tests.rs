@@ -41,8 +41,8 @@ fn plugin_ovn_a_gateway_sends_out_of_its_device_and_hands_to_ovn_what_comes_by_i
     assert_eq!(
         rules,
         [
-            "IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
-            "IPv6 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "IPv6 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "IPv4 rule pref 149 iif submariner lookup 149",
             "IPv6 rule pref 149 iif submariner lookup 149",
             "IPv4 rule pref 150 lookup 150",

@@ -26,7 +26,7 @@ fn after_a_reboot_the_node_is_closed_before_any_store_was_read() {
             let words = [family, "route", "flush", "table", table, "type", which, "proto", "static"];
             lab.try_ip("node", &words);
         }
-        for priority in ["90", "150"] {
+        for priority in ["140", "150"] {
             lab.try_ip("node", &[family, "rule", "delete", "pref", priority]);
         }
     }

@@ -1,6 +1,9 @@
 //! Installing, repairing, following and removing.
 
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::lab::{eventually, finish, lab};
 
@@ -13,7 +16,7 @@ fn a_gateway_node_gets_upstreams_routes_and_a_second_run_plans_nothing() {
 
     assert_eq!(
         lab.ip("node", &["rule"]),
-        "0:\tfrom all lookup local\n90:\tfrom all fwmark 0x540000/0xff0000 iif lo lookup main proto 150\n\
+        "0:\tfrom all lookup local\n140:\tfrom all fwmark 0x540000/0xff0000 iif lo lookup main proto 150\n\
          150:\tfrom all lookup 150 proto 150\n32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n"
     );
     assert_eq!(
@@ -62,7 +65,7 @@ fn foreign_state(lab: &super::lab::Lab) {
     for family in ["-4", "-6"] {
         lab.ip(
             "node",
-            &[family, "rule", "add", "pref", "90", "fwmark", "0x540000/0xff0000", "lookup", "100"],
+            &[family, "rule", "add", "pref", "140", "fwmark", "0x540000/0xff0000", "lookup", "100"],
         );
         lab.ip("node", &[family, "rule", "add", "pref", "150", "iif", "eth0", "lookup", "150"]);
         lab.ip("node", &[family, "rule", "add", "pref", "149", "lookup", "149"]);
@@ -92,6 +95,39 @@ table ip trieste {
 }
 ",
     );
+}
+
+#[test]
+fn plugin_cilium_marked_sockets_reach_the_nodes_own_addresses_and_the_rule_of_an_earlier_version_goes() {
+    let lab = lab!();
+    lab.join();
+    // Cilium's proxy needs rules before the local table's.
+    for family in ["-4", "-6"] {
+        lab.ip("node", &[family, "rule", "add", "pref", "100", "lookup", "local"]);
+        lab.ip("node", &[family, "rule", "delete", "pref", "0"]);
+        let former = ["fwmark", "0x540000/0xff0000", "iif", "lo", "lookup", "main", "protocol", "150"];
+        lab.ip("node", &[&[family, "rule", "add", "pref", "90"], &former[..]].concat());
+    }
+    let reaches = || {
+        let own = ["172.31.1.11:7777", "[fd31::11]:7777"].map(|text| text.parse::<SocketAddr>().unwrap());
+        lab.inside("node", || own.map(|own| marked(own).is_ok()))
+    };
+    assert_eq!(reaches(), [false, false], "an earlier version's rule comes first");
+
+    lab.agent_once(&["--once"]);
+
+    assert_eq!(reaches(), [true, true]);
+    assert!(!lab.ip("node", &["rule"]).contains("90:"));
+}
+
+/// Has a socket with our mark send to an address of this node, and another one wait for that.
+fn marked(own: SocketAddr) -> std::io::Result<()> {
+    let server = UdpSocket::bind(own)?;
+    server.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let client = UdpSocket::bind(SocketAddr::new(own.ip(), 0))?;
+    setsockopt(&client, sockopt::Mark, &0x54_0000)?;
+    client.send_to(b"x", own)?;
+    server.recv_from(&mut [0; 8]).map(drop)
 }
 
 #[test]

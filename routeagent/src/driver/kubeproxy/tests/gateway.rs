@@ -9,8 +9,8 @@ fn a_gateway_routes_every_remote_network_as_upstream_does() {
     assert_eq!(
         rules,
         [
-            "IPv4 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
-            "IPv6 rule pref 90 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "IPv4 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
+            "IPv6 rule pref 140 fwmark 0x540000/0xff0000 iif lo lookup main",
             "IPv4 rule pref 150 lookup 150",
             "IPv6 rule pref 150 lookup 150",
         ]
