@@ -22,11 +22,14 @@ pub const OVN_KUBERNETES: &str = "OVNKubernetes";
 /// Calico, by the name of discovery: it masquerades towards networks of which it has no pool, and a worker of ours makes those.
 pub const CALICO: &str = "calico";
 
+/// Cilium: its own objects say which networks a node's pods have, and what Kubernetes assigns to nodes may be others.
+pub const CILIUM: &str = "cilium";
+
 /// Plugins by the names of discovery, which are upstream's where it has one.
 pub const PLUGINS: [(&str, PluginSupport); 9] = [
     (CALICO, PluginSupport::Served),
     ("canal-flannel", PluginSupport::Served),
-    ("cilium", PluginSupport::Generic),
+    (CILIUM, PluginSupport::Generic),
     ("flannel", PluginSupport::Served),
     ("generic", PluginSupport::Generic),
     ("kindnet", PluginSupport::Served),
@@ -57,6 +60,12 @@ pub fn is_calico(name: &str) -> bool {
     name.eq_ignore_ascii_case(CALICO)
 }
 
+/// Says whether a plugin is Cilium, in any case of letters.
+#[must_use]
+pub fn is_cilium(name: &str) -> bool {
+    name.eq_ignore_ascii_case(CILIUM)
+}
+
 /// Says whether a plugin gives pods addresses that Kubernetes does not know by node. With several active gateways answers
 /// may come by another one than the question went by, and are lost at kube-proxy's rule against half connections.
 #[must_use]
@@ -80,6 +89,7 @@ mod tests {
         assert_eq!(plugin("ovnkubernetes"), PluginSupport::Served);
         assert!(is_ovn_kubernetes("ovnkubernetes") && !is_ovn_kubernetes("ovn"));
         assert!(is_calico("Calico") && !is_calico("canal-flannel"));
+        assert!(is_cilium("Cilium") && !is_cilium("generic"));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
         assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));
         assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));

@@ -92,6 +92,11 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// The networks of nodes' pods by Cilium's count cannot be read.
+    CiliumNodesAway {
+        /// The error.
+        error: String,
+    },
     /// Services may not be read, or cannot be at present, though gateways are to send their packets to this node.
     ServicesAway {
         /// The error.
@@ -253,6 +258,7 @@ impl Condition {
             Self::BadObject { .. } => "BadObject",
             Self::StoreAway { .. } => "StoreAway",
             Self::NodesForbidden { .. } => "NodesForbidden",
+            Self::CiliumNodesAway { .. } => "CiliumNodesAway",
             Self::ServicesAway { .. } => "ServicesAway",
             Self::ClustersetAway { .. } => "ClustersetAway",
             Self::ClustersetRange { .. } => "ClustersetRange",
@@ -312,6 +318,7 @@ impl Condition {
             | Self::BadObject { .. }
             | Self::StoreAway { .. }
             | Self::NodesForbidden { .. }
+            | Self::CiliumNodesAway { .. }
             | Self::ServicesAway { .. }
             | Self::ClustersetAway { .. }
             | Self::ClustersetRange { .. }

@@ -31,6 +31,7 @@
 pub mod admit;
 pub mod agent;
 pub mod change;
+pub mod cilium;
 pub mod clusterset;
 pub mod condition;
 pub mod config;

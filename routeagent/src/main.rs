@@ -11,6 +11,7 @@ use trieste_control::command_line;
 use trieste_control::liveness::check;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
+use trieste_control::requirements::is_cilium;
 use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
@@ -90,6 +91,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
             namespace: options.namespace.clone(),
             range: node.clusterset_range.clone(),
         },
+        has_cilium: is_cilium(&node.plugin),
         delivers_services: serving(&node.plugin).promise().services == Deliverer::Gateway,
     };
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;

@@ -54,7 +54,7 @@ pub struct Channels {
 /// Watches a store and publishes changes, until one of its watches ends.
 pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels) {
     let namespace = reader.namespace.as_str();
-    let mut events = pin!(objects(store, namespace));
+    let mut events = pin!(objects(store, reader));
     let mut members = pin!(store.list_watch(Kind::Endpoint, &paths_namespace(namespace)));
     // From the specification of Kubernetes: where its API servers themselves listen, whatever Service leads to them.
     let servers = ObjectKey::new(Kind::EndpointSlice, "default", "kubernetes");
@@ -114,11 +114,16 @@ pub async fn follow(store: &impl Store, reader: &Reader, mut channels: Channels)
 }
 
 /// Watches what every view is made of.
-fn objects(store: &impl Store, namespace: &str) -> impl Stream<Item = (Kind, StoreEvent)> {
+fn objects(store: &impl Store, reader: &Reader) -> impl Stream<Item = (Kind, StoreEvent)> {
+    let namespace = reader.namespace.as_str();
     let endpoints = store.list_watch(Kind::Endpoint, namespace).map(|event| (Kind::Endpoint, event));
     let clusters = store.list_watch(Kind::Cluster, namespace).map(|event| (Kind::Cluster, event));
     let nodes = store.list_watch(Kind::Node, "").map(|event| (Kind::Node, event));
-    select(select(endpoints, clusters), nodes)
+    let ciliums = match reader.has_cilium {
+        true => store.list_watch(Kind::CiliumNode, "").map(|event| (Kind::CiliumNode, event)).left_stream(),
+        false => futures::stream::pending().right_stream(),
+    };
+    select(select(endpoints, clusters), select(nodes, ciliums))
 }
 
 /// Waits until one of two values changes.
@@ -270,8 +275,10 @@ pub async fn read(store: &impl Store, reader: &Reader) -> Result<ClusterView, St
     let namespace = reader.namespace.as_str();
     let mut caches = Caches::default();
     caches.take(Kind::Endpoint, &StoreEvent::Listed(store.list(Kind::Endpoint, namespace).await?));
-    for (kind, namespace) in [(Kind::Cluster, namespace), (Kind::Node, "")] {
+    let ciliums = reader.has_cilium.then_some((Kind::CiliumNode, ""));
+    for (kind, namespace) in [(Kind::Cluster, namespace), (Kind::Node, "")].into_iter().chain(ciliums) {
         let event = match store.list(kind, namespace).await {
+            Err(error) if error.is_unserved() && kind == Kind::CiliumNode => StoreEvent::Unavailable(error),
             Err(error @ StoreError::Forbidden { .. }) => StoreEvent::Unavailable(error),
             objects => StoreEvent::Listed(objects?),
         };

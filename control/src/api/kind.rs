@@ -58,6 +58,8 @@ pub enum Kind {
     IpPool,
     /// Kubernetes: settings, the networks of the own cluster for one.
     ConfigMap,
+    /// Cilium: a node, with the networks that its pods have.
+    CiliumNode,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -106,7 +108,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 23] = [
+const FACTS: [Facts; 24] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -156,12 +158,18 @@ const FACTS: [Facts; 23] = [
         ..ours(Kind::IpPool, "IPPool", "ippools")
     },
     kubernetes(Kind::ConfigMap, "ConfigMap", "configmaps"),
+    Facts {
+        api_version: "cilium.io/v2",
+        is_namespaced: false,
+        has_status_subresource: true,
+        ..ours(Kind::CiliumNode, "CiliumNode", "ciliumnodes")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 23] = {
-        let mut all = [Self::Cluster; 23];
+    pub const ALL: [Self; 24] = {
+        let mut all = [Self::Cluster; 24];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

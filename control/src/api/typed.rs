@@ -74,7 +74,8 @@ impl Object {
             | Kind::EndpointSlice
             | Kind::Namespace
             | Kind::IpPool
-            | Kind::ConfigMap => Ok(()),
+            | Kind::ConfigMap
+            | Kind::CiliumNode => Ok(()),
         }
     }
 }

@@ -85,6 +85,12 @@ impl StoreError {
         matches!(self, Self::Conflict { .. } | Self::AlreadyExists(_) | Self::NotFound(_))
     }
 
+    /// Returns `true` if the server has no such kind at all.
+    #[must_use]
+    pub fn is_unserved(&self) -> bool {
+        matches!(self, Self::Unavailable { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     pub(crate) fn invalid(key: &ObjectKey, field: &str, reason: impl Into<String>) -> Self {
         Self::Invalid { key: key.clone(), source: ApiError::field(field, reason) }
     }

@@ -14,6 +14,7 @@ impl fmt::Display for Condition {
             | Self::BadObject { .. }
             | Self::StoreAway { .. }
             | Self::NodesForbidden { .. }
+            | Self::CiliumNodesAway { .. }
             | Self::ServicesAway { .. }
             | Self::ClustersetAway { .. }
             | Self::ClustersetRange { .. }
@@ -67,6 +68,11 @@ impl Condition {
                 f,
                 "the nodes of this cluster are not known, so that the gateway's node cannot send to the others: {error}; \
                  allow the route agent's account to get, list and watch nodes"
+            ),
+            Self::CiliumNodesAway { error } => write!(
+                f,
+                "it is not known which pods are on which node, so that Cilium delivers what comes from remote clusters: {error}; \
+                 allow the route agent's account to get, list and watch ciliumnodes"
             ),
             Self::ServicesAway { error, is_kube_proxys } => write!(
                 f,

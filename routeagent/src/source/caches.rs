@@ -8,6 +8,7 @@ use trieste_control::api::{self, EndpointSpec, Kind, Object, Resource};
 use trieste_control::store::{Cache, ParsedCache, StoreError, StoreEvent};
 
 use super::parse::{created, members, view};
+use crate::cilium::CiliumNodes;
 use crate::clusterset::follow::Origin;
 use crate::condition::Condition;
 use crate::nodes::Nodes;
@@ -40,6 +41,8 @@ pub struct Reader {
     ///
     /// [`Promise::services`]: crate::driver::Promise::services
     pub delivers_services: bool,
+    /// Whether the network plugin is Cilium, whose objects say which networks nodes' pods have.
+    pub has_cilium: bool,
 }
 
 /// Ours: largest number of API servers.
@@ -58,13 +61,15 @@ pub(super) struct Caches {
     endpoints: ParsedCache<Part>,
     clusters: ParsedCache<Part>,
     nodes: Nodes,
+    /// Read where the network plugin is Cilium.
+    cilium: CiliumNodes,
     members: Cache,
     is_asked_for_members: bool,
     /// Addresses of the API servers themselves; `None` before their first event.
     servers: Option<BTreeSet<IpAddr>>,
     store_error: BTreeMap<Kind, String>,
     /// Kinds that may not be read. Upstream's rights let a route agent read Endpoints and Nodes, but no Clusters (api
-    /// §13): Endpoints hold all that routes need.
+    /// §13): Endpoints hold all that routes need. A kind that the server has not is one of them.
     forbidden: BTreeMap<Kind, String>,
 }
 
@@ -75,12 +80,14 @@ impl Caches {
             Kind::Endpoint => self.endpoints.apply(event),
             Kind::Cluster => self.clusters.apply(event),
             Kind::Node => self.nodes.take(event),
+            Kind::CiliumNode => self.cilium.take(event),
             Kind::Gateway | _ => false,
         };
         let before = (self.store_error.get(&kind).cloned(), self.forbidden.get(&kind).cloned());
         match event {
             StoreEvent::Unavailable(error) => {
-                if let StoreError::Forbidden { .. } = error {
+                let is_unserved = kind == Kind::CiliumNode && error.is_unserved();
+                if is_unserved || matches!(error, StoreError::Forbidden { .. }) {
                     self.forbidden.insert(kind, error.to_string());
                 }
                 self.store_error.insert(kind, error.to_string());
@@ -127,7 +134,7 @@ impl Caches {
 
     /// Returns why the store cannot be read; kinds that are optional do not count.
     pub(super) fn store_error(&self) -> Option<&String> {
-        let kinds = [Kind::Endpoint, Kind::Cluster, Kind::Node].into_iter();
+        let kinds = [Kind::Endpoint, Kind::Cluster, Kind::Node, Kind::CiliumNode].into_iter();
         let missed = kinds.filter(|kind| *kind == Kind::Endpoint || !self.forbidden.contains_key(kind));
         missed.into_iter().find_map(|kind| self.store_error.get(&kind))
     }
@@ -140,7 +147,8 @@ impl Caches {
         let is_known = |is_complete, kind| is_complete || self.forbidden.contains_key(&kind);
         if !(self.endpoints.is_complete()
             && is_known(self.clusters.is_complete(), Kind::Cluster)
-            && is_known(self.nodes.is_complete(), Kind::Node))
+            && is_known(self.nodes.is_complete(), Kind::Node)
+            && is_known(self.cilium.is_complete() || !reader.has_cilium, Kind::CiliumNode))
         {
             return None;
         }
@@ -154,12 +162,25 @@ impl Caches {
         view.services.is_asymmetric = view.members.len() > 1;
         view.servers = self.servers.clone().unwrap_or_default();
         view.nodes = self.nodes.iter().cloned().collect();
+        if reader.has_cilium {
+            self.take_ciliums(&mut view);
+        }
         view.conditions.extend(self.nodes.conditions());
         view.conditions.extend(self.claim_own_node(&mut view.nodes, reader));
         view.conditions.extend(self.store_error().map(|error| Condition::StoreAway { error: error.clone() }));
         let forbidden = self.forbidden.get(&Kind::Node);
         view.conditions.extend(forbidden.map(|error| Condition::NodesForbidden { error: error.clone() }));
         Some(view)
+    }
+
+    /// Sets the networks of nodes' pods to those that Cilium has given them, as far as that is known.
+    fn take_ciliums(&self, view: &mut ClusterView) {
+        let forbidden = self.forbidden.get(&Kind::CiliumNode);
+        for node in &mut view.nodes {
+            node.pod_networks = self.cilium.networks(&node.name);
+        }
+        view.conditions.extend(self.cilium.conditions());
+        view.conditions.extend(forbidden.map(|error| Condition::CiliumNodesAway { error: error.clone() }));
     }
 
     /// Sets the host name of the own node, found by the name of its object, to the configured one, whatever its label is.

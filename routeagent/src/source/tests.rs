@@ -129,6 +129,53 @@ fn nodes_that_may_not_be_read_are_a_condition_and_their_heartbeats_wake_nobody()
 }
 
 #[test]
+fn plugin_cilium_nodes_have_the_networks_that_it_gave_them_and_none_while_that_is_not_known() {
+    let object = |kind: &str, spec: &Value| {
+        let api_version = if kind == "Node" { "v1" } else { "cilium.io/v2" };
+        let object =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "n1"}, "spec": spec});
+        Object::from_value(object).unwrap()
+    };
+    let mut known = Caches::default();
+    known.take(Kind::Endpoint, &StoreEvent::Listed(Vec::new()));
+    known.take(Kind::Cluster, &StoreEvent::Listed(Vec::new()));
+    known.take(Kind::Node, &StoreEvent::Listed(vec![object("Node", &json!({"podCIDRs": ["10.1.1.0/24"]}))]));
+    let [with, without] = [true, false].map(|has_cilium| Reader { has_cilium, ..Reader::default() });
+    let networks =
+        |view: &ClusterView| view.nodes[0].pod_networks.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(networks(&known.view(&without).unwrap()), ["10.1.1.0/24"]);
+    assert!(known.view(&with).is_none(), "nothing is done before they were listed");
+
+    let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for error in [
+        StoreError::Unavailable { operation: "list ciliumnodes".to_owned(), source },
+        StoreError::Forbidden {
+            operation: "list ciliumnodes".to_owned(),
+            source: std::io::Error::other("no"),
+        },
+    ] {
+        assert!(known.take(Kind::CiliumNode, &StoreEvent::Unavailable(error)));
+        let view = known.view(&with).unwrap();
+        assert!(networks(&view).is_empty() && known.store_error().is_none());
+        let text = view.conditions.iter().map(ToString::to_string).collect::<String>();
+        assert!(text.contains("list ciliumnodes"), "{text}");
+    }
+
+    let cilium = object("CiliumNode", &json!({"ipam": {"podCIDRs": ["10.1.9.0/24"]}}));
+    assert!(known.take(Kind::CiliumNode, &StoreEvent::Listed(vec![cilium])));
+    let view = known.view(&with).unwrap();
+    assert_eq!((networks(&view), view.conditions.len()), (vec!["10.1.9.0/24".to_owned()], 0));
+    // What was known stays while it cannot be read.
+    let source = std::io::Error::other("away");
+    known.take(
+        Kind::CiliumNode,
+        &StoreEvent::Unavailable(StoreError::Unavailable { operation: "watch".to_owned(), source }),
+    );
+    assert_eq!(networks(&known.view(&with).unwrap()), ["10.1.9.0/24"]);
+    assert!(known.store_error().is_some());
+}
+
+#[test]
 fn the_own_clusters_networks_are_its_objects_and_no_copys() {
     let cluster = |id: &str, pods: &[&str], extra: &str, origin: Option<&str>| {
         let spec = json!({"cluster_id": id, "color_codes": ["blue"], "service_cidr": ["10.96.0.0/16"],

@@ -102,6 +102,16 @@ pub fn may_update_nodes(client: &Client) -> anyhow::Result<()> {
     client.apply(&binding(None, &name, &name, (NAMESPACE, ROUTE_AGENT))).map(drop)
 }
 
+/// Lets route agents read what Cilium says of nodes, as `join` does where it finds Cilium.
+///
+/// # Errors
+/// If the server refuses.
+pub fn may_read_ciliums(client: &Client) -> anyhow::Result<()> {
+    let name = format!("{ROUTE_AGENT}-cilium");
+    client.apply(&role(None, &name, &[rule("cilium.io", &["ciliumnodes"], &["list", "watch"])]))?;
+    client.apply(&binding(None, &name, &name, (NAMESPACE, ROUTE_AGENT))).map(drop)
+}
+
 /// Makes the broker's namespace and the Role of its clusters.
 ///
 /// # Errors

@@ -217,6 +217,81 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
     assert_eq!(refused, Vec::<&str>::new());
 }
 
+/// As Cilium 1.15 defines it, but for the schema.
+fn cilium_definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ciliumnodes.cilium.io"},
+        "spec": {
+            "group": "cilium.io", "scope": "Cluster",
+            "names": {"kind": "CiliumNode", "listKind": "CiliumNodeList", "plural": "ciliumnodes", "singular": "ciliumnode",
+                      "shortNames": ["cn", "ciliumn"]},
+            "versions": [{"name": "v2", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}
+
+#[test]
+fn plugin_cilium_its_nodes_are_read_once_that_is_allowed_and_followed() {
+    let name = "plugin_cilium_its_nodes_are_read_once_that_is_allowed_and_followed";
+    let Some(_turn) = root_test(name) else { return };
+    let lab = KubernetesLab::start(1).unwrap();
+    let east = lab.cluster("east");
+    let client = east.server.client();
+    let node = lab.gateway_node("east", 0);
+    let worker = &east.plan.workers()[0];
+    let ciliums = "/apis/cilium.io/v2/ciliumnodes";
+    client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &cilium_definition()).unwrap();
+    let networks = |third: u8| json!({"ipam": {"podCIDRs": [format!("10.1.{third}.0/24")], "pools": {}}});
+    let cilium = |name: &str, third: u8| {
+        let addresses = json!([{"ip": "192.0.2.7", "type": "InternalIP"}, {"ip": format!("10.1.{third}.9"), "type": "CiliumInternalIP"}]);
+        let mut spec = networks(third);
+        spec["addresses"] = addresses;
+        spec["health"] = json!({"ipv4": format!("10.1.{third}.8")});
+        json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": name}, "spec": spec})
+    };
+    eventually("the kind to be served", PATIENCE, || client.post(ciliums, &cilium(&node.name, 71)).map(drop))
+        .unwrap();
+    client.post(ciliums, &cilium(&worker.name, 77)).unwrap();
+    client.apply(&endpoint("west", &remote_spec())).unwrap();
+    client.apply(&endpoint("own", &own_spec(&node.name))).unwrap();
+
+    let pod = lab.route_agent("east", node).unwrap();
+    let variables =
+        [("TRIESTE_ALLOW_REMOTE_CIDRS", "10.0.0.0/8,100.2.0.0/16"), ("SUBMARINER_NETWORKPLUGIN", "cilium")];
+    let agent = pod.start(&variables).unwrap();
+    let says = |object: &Value, word: &str| {
+        object["metadata"]["annotations"]["trieste.io/conditions"].to_string().contains(word)
+    };
+    east.wait_object("routeagents", &node.name, PATIENCE, |object: &Value| says(object, "CiliumNodesAway"))
+        .unwrap();
+    let delivery = || {
+        let table = node.namespace.run("ip").args(["route", "show", "table", "149"]);
+        table.output().map(|output| output.stdout)
+    };
+    assert!(!delivery().unwrap().contains("10.1."), "Cilium delivers");
+
+    // As join gives it.
+    rbac::may_read_ciliums(client).unwrap();
+    let leads = |third: u8| {
+        eventually("the way to the worker's pods", PATIENCE, || {
+            let table = delivery()?;
+            let is_alone = table.lines().filter(|line| line.starts_with("10.1.")).count() == 1;
+            anyhow::ensure!(is_alone && table.contains(&format!("10.1.{third}.0/24 via")), "{table}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    leads(77);
+    let is_quiet = |object: &Value| !says(object, "CiliumNodesAway");
+    east.wait_object("routeagents", &node.name, PATIENCE, is_quiet).unwrap();
+    // A pool that is full gets another network, and one that is empty gives its own back.
+    client.patch(&format!("{ciliums}/{}", worker.name), &json!({"spec": networks(78)})).unwrap();
+    leads(78);
+    assert!(agent.stop().unwrap());
+}
+
 #[test]
 fn a_tainted_node_is_closed_before_the_taint_goes_and_other_taints_stay() {
     let name = "a_tainted_node_is_closed_before_the_taint_goes_and_other_taints_stay";

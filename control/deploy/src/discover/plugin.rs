@@ -1,7 +1,7 @@
 //! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
 
 use serde_json::Value;
-use trieste_control::requirements::{OVN_KUBERNETES, is_ovn_kubernetes};
+use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_ovn_kubernetes};
 
 use super::candidates::Candidate;
 use super::flags::{cidrs, document, entry, variable};
@@ -130,11 +130,11 @@ fn kindnet(observed: &Observed) -> Option<Found> {
     Some(Found::new("kindnet", format!("DaemonSet {set}")).pods("kindnet's POD_SUBNET", subnet))
 }
 
-/// Upstream has no name for it and takes it for any other; it says where pods get their addresses, though.
+/// Upstream has no name for it and takes it for any other.
 fn cilium(observed: &Observed) -> Option<Found> {
     let map = observed.config_maps.get("kube-system/cilium-config")?;
     let source = "ConfigMap kube-system/cilium-config";
-    let mut found = Found::new(super::GENERIC, format!("{source} (Cilium)"));
+    let mut found = Found::new(CILIUM, source);
     if entry(map, "ipam").is_some_and(|mode| mode.starts_with("cluster-pool")) {
         let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
             .into_iter()
@@ -144,7 +144,8 @@ fn cilium(observed: &Observed) -> Option<Found> {
     }
     found.warning = Some(
         "Cilium was found: neither upstream nor this version was tried with it. Where its eBPF programs route pods' \
-         packets past the node's netfilter, Trieste's packet filter does not see those"
+         packets past the node's netfilter, Trieste's packet filter does not see those; where they masquerade, remote CIDRs have to \
+         be excepted: trieste diagnose cni tells"
             .to_owned(),
     );
     Some(found)

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use trieste_control::requirements::CILIUM;
 
 use super::*;
 
@@ -162,13 +163,13 @@ fn plugin_detect_openshift_and_ovn_say_both_sorts_of_networks() {
 }
 
 #[test]
-fn plugin_detect_cilium_is_a_generic_one_with_a_warning() {
+fn plugin_detect_cilium_is_found_with_a_warning() {
     let mut observed = Observed::default();
     config_map(&mut observed, "kube-system/cilium-config", "ipam", "cluster-pool");
     observed.config_maps.get_mut("kube-system/cilium-config").unwrap()["data"]["cluster-pool-ipv4-cidr"] =
         json!("10.7.0.0/16");
     let network = found(&observed);
-    assert_eq!((network.plugin.name.as_str(), network.pods.cidrs), (GENERIC, nets(&["10.7.0.0/16"])));
+    assert_eq!((network.plugin.name.as_str(), network.pods.cidrs), (CILIUM, nets(&["10.7.0.0/16"])));
     assert!(network.warnings.iter().any(|warning| warning.contains("Cilium")), "{:?}", network.warnings);
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::requirements::{is_calico, is_ovn_kubernetes};
+use trieste_control::requirements::{is_calico, is_cilium, is_ovn_kubernetes};
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
 use super::{Image, MemoryLimit, Secret};
@@ -255,6 +255,11 @@ impl MemberOptions {
     /// Returns `true` if the network plugin is Calico, whose IPPools workers write.
     pub fn has_calico(&self) -> bool {
         is_calico(&self.network_plugin)
+    }
+
+    /// Returns `true` if the network plugin is Cilium, whose objects route agents read.
+    pub fn has_cilium(&self) -> bool {
+        is_cilium(&self.network_plugin)
     }
 
     /// The network plugin, never empty.

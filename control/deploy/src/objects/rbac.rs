@@ -22,7 +22,7 @@ mod plugin;
 pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
-pub use plugin::{CALICO_ACCOUNT, OVN_ACCOUNT, PLUGIN_ROUTES_HERE};
+pub use plugin::{CALICO_ACCOUNT, CILIUM_NODES, OVN_ACCOUNT, PLUGIN_ROUTES_HERE};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
@@ -395,7 +395,8 @@ pub const BROKER_ADMINISTRATOR: &[Right] = &[
 pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let taint = if options.node_taint { NODE_TAINT } else { &[] };
-    let mut manifests = of_accounts(namespace, &ACCOUNTS, (ROUTE_AGENT, taint));
+    let nodes = if options.has_cilium() { CILIUM_NODES } else { &[] };
+    let mut manifests = of_accounts(namespace, &ACCOUNTS, (ROUTE_AGENT, &[taint, nodes].concat()));
     if !options.global_cidrs.is_empty() {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trieste_control::requirements::{
-    OLDEST_KUBERNETES as OLDEST, PluginSupport, is_calico, is_ovn_kubernetes,
+    OLDEST_KUBERNETES as OLDEST, PluginSupport, is_calico, is_cilium, is_ovn_kubernetes,
 };
 
 use super::Finding;
@@ -160,6 +160,14 @@ pub fn plugin(name: &str) -> Vec<Finding> {
             vec![Finding::good(text)]
         }
         PluginSupport::Served => Vec::new(),
+        PluginSupport::Generic if is_cilium(name) => {
+            let text = "Cilium: route agents learn from CiliumNode objects which pods are on which node. No version was tried with a \
+                        real Cilium";
+            vec![Finding::suspect(
+                text,
+                "trieste diagnose cni tells whether it masquerades towards remote CIDRs",
+            )]
+        }
         PluginSupport::Generic | PluginSupport::Unknown => {
             let generic = crate::discover::GENERIC;
             let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");

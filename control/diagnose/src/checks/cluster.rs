@@ -1,11 +1,14 @@
 //! Kubernetes, the network plugin, kube-proxy, and what gateways and route agents say of their connections.
 
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::{ConnectionStatus, Gateway, HaStatus, RouteAgent};
 use trieste_control::requirements::{self, OLDEST_KUBERNETES as OLDEST, PluginSupport};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{CheckError, Checked, WORKER, is_of_us};
+use super::{CheckError, Checked, WORKER, cilium, is_of_us};
 use crate::agents::Agents as _;
 use crate::facts::{FactError, Found, within};
 
@@ -64,14 +67,35 @@ pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
     let (outcome, text) = judge_plugin(plugin);
     steps.remark(outcome, &text);
     steps.end(Outcome::Success);
+    if requirements::is_cilium(plugin) {
+        cilium::masquerade(checked, &remote_networks(&checked.source.gateways().await?), steps).await?;
+    }
     if requirements::is_calico(plugin) {
         calico(checked, members.iter().any(is_of_us), steps).await?;
     }
     Ok(())
 }
 
+/// Returns the networks to which the active gateways are connected.
+fn remote_networks(gateways: &[Gateway]) -> Vec<IpNet> {
+    let active = gateways.iter().filter(|gateway| gateway.status.ha_status == HaStatus::Active);
+    let connections = active.flat_map(|gateway| &gateway.status.connections);
+    let networks: BTreeSet<IpNet> = connections
+        .flat_map(|connection| &connection.endpoint.subnets)
+        .filter_map(|subnet| subnet.parse().ok())
+        .collect();
+    networks.into_iter().collect()
+}
+
 fn judge_plugin(plugin: &str) -> (Outcome, String) {
     match requirements::plugin(plugin) {
+        PluginSupport::Generic if requirements::is_cilium(plugin) => {
+            let text = format!(
+                "The detected CNI network plugin ({plugin:?}) is served, and was not tried with this version. Where its eBPF \
+                 programs route pods' packets past the node's netfilter, Trieste's packet filter does not see those"
+            );
+            (Outcome::Warning, text)
+        }
         PluginSupport::Generic => {
             let text = format!(
                 "Submariner could not detect the CNI network plugin and is using ({plugin:?}) plugin. It may or may not \
@@ -283,6 +307,8 @@ mod tests {
         assert_eq!(judge_plugin("kindnet").1, r#"The detected CNI network plugin ("kindnet") is supported"#);
         let recorded = r#"Submariner could not detect the CNI network plugin and is using ("generic") plugin. It may or may not work."#;
         assert_eq!(judge_plugin("generic"), (Outcome::Warning, recorded.to_owned()));
+        let (outcome, text) = judge_plugin("cilium");
+        assert!(outcome == Outcome::Warning && text.contains("is served"), "{text}");
         assert_eq!(judge_plugin("other").0, Outcome::Failure);
         assert_eq!(judge_plugin("OVNKubernetes").0, Outcome::Success);
     }
@@ -294,6 +320,8 @@ mod tests {
         assert_eq!(connecting, [r#"Connection to cluster "b" is in progress"#]);
         assert!(gateway_problems(&[gateway("active", "error")])[0].contains("Connection details:\n{"));
         assert_eq!(gateway_problems(&[gateway("passive", "error")]), ["No active gateway was found"]);
+        assert_eq!(remote_networks(&[gateway("active", "connected")]).len(), 1);
+        assert!(remote_networks(&[gateway("passive", "connected")]).is_empty());
         assert_eq!(gateway_problems(&[]), ["no gateways were detected"]);
     }
 

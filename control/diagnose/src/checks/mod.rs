@@ -3,6 +3,7 @@
 //! Each says what it finds as steps; an error is a check that could not be made. Whether all is well is what the steps
 //! say.
 
+mod cilium;
 mod cluster;
 mod deployment;
 mod firewall;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -223,13 +222,13 @@ impl Controller for PoolsController {
     }
 
     fn does_without(&self, watch: &Watch, error: &StoreError) -> bool {
-        watch.kind == Kind::IpPool && is_unserved(error)
+        watch.kind == Kind::IpPool && error.is_unserved()
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<String> {
         if watch.kind == Kind::IpPool {
             self.is_unserved = match &event {
-                StoreEvent::Unavailable(error) => is_unserved(error),
+                StoreEvent::Unavailable(error) => error.is_unserved(),
                 StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => false,
             };
         }
@@ -284,11 +283,6 @@ impl Controller for PoolsController {
             outage,
         }
     }
-}
-
-/// Returns `true` if a server has no such kind.
-fn is_unserved(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable { source, .. } if source.kind() == ErrorKind::NotFound)
 }
 
 /// Reads a GatewayRoute: the networks by the names of their pools; `None` if it has none that need one.

@@ -18,6 +18,7 @@ mod clusterset;
 mod fail_closed;
 mod globalnet;
 mod lab;
+mod plugin_cilium;
 mod plugin_macvlan;
 mod plugin_ovn;
 mod reconcile;

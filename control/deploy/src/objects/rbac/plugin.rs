@@ -1,4 +1,5 @@
-//! What is allowed besides in a cluster whose network plugin has a database that workers write: OVN-Kubernetes, Calico.
+//! What is allowed besides in a cluster whose network plugin has a database that workers write, OVN-Kubernetes or Calico, or whose
+//! objects are read, Cilium.
 
 use super::{Account, Right, SUBMARINER};
 use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
@@ -19,6 +20,15 @@ pub const PLUGIN_ROUTES_HERE: &[Right] = &[Right {
     names: &[],
     verbs: &["create", "get", "list", "watch", "update", "delete"],
     reason: "with OVN-Kubernetes and Calico only: the gateway's route agent says which next hops lead to which remote networks",
+}];
+
+/// What a route agent may do besides in the whole cluster with Cilium.
+pub const CILIUM_NODES: &[Right] = &[Right {
+    group: "cilium.io",
+    resources: &["ciliumnodes"],
+    names: &[],
+    verbs: &["list", "watch"],
+    reason: "with Cilium only: which networks the pods of a node have, as Cilium gives them out",
 }];
 
 const FOLLOW: &[&str] = &["get", "list", "watch"];

@@ -178,6 +178,21 @@ fn plugin_calico_rights_are_to_write_pools_and_one_lease() {
     assert!(CALICO_ACCOUNT.beside.is_empty());
 }
 
+#[test]
+fn plugin_cilium_route_agents_may_read_its_nodes_and_with_no_other_plugin() {
+    let rules = |plugin: &str, node_taint: bool| {
+        let options =
+            MemberOptions { network_plugin: plugin.to_owned(), node_taint, ..crate::objects::example() };
+        let role = member(&options).into_iter();
+        let mut role = role.filter(|one| (one.kind(), one.name()) == ("ClusterRole", ROUTE_AGENT));
+        role.next().unwrap().as_value()["rules"].to_string()
+    };
+    for (plugin, taint) in [("cilium", false), ("Cilium", true)] {
+        assert!(rules(plugin, taint).contains("ciliumnodes"), "{plugin}");
+    }
+    assert!(!rules("generic", true).contains("ciliumnodes") && rules("cilium", true).contains("update"));
+}
+
 /// Every right as a line of the documentation.
 fn lines() -> Vec<String> {
     let line = |who: &str, place: &str, right: &Right| {
@@ -197,6 +212,7 @@ fn lines() -> Vec<String> {
     }
     lines.extend(DISCOVERY_GLOBALNET.iter().map(|right| line(DISCOVERY_AGENT, "cluster", right)));
     lines.extend(PLUGIN_ROUTES_HERE.iter().map(|right| line(PLUGIN_ROUTES, "namespace", right)));
+    lines.extend(CILIUM_NODES.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));

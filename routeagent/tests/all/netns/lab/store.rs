@@ -142,6 +142,12 @@ impl Lab {
         std::fs::rename(draft, directory.join(format!("{name}.yaml"))).unwrap();
     }
 
+    /// An object without a namespace.
+    pub(crate) fn delete_object(&self, plural: &str, name: &str) {
+        let folder = self.store().join("_cluster").join(plural);
+        std::fs::remove_file(folder.join(format!("{name}.yaml"))).unwrap();
+    }
+
     pub(crate) fn delete_endpoint(&self, cluster: &str) {
         std::fs::remove_file(self.object("endpoints", cluster)).unwrap();
     }

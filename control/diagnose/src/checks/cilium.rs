@@ -1,0 +1,189 @@
+//! Whether Cilium masquerades what pods send to other clusters.
+//!
+//! Where netfilter masquerades, our chain `keep-source` comes first. Cilium's eBPF programs see packets after that: a network is
+//! spared by `ipv4-native-routing-cidr` and `ipv6-native-routing-cidr`, and with `enable-ip-masq-agent` by the list of the
+//! ConfigMap `ip-masq-agent` (Cilium's manual, Masquerading).
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use serde::Deserialize;
+use trieste_control::steps::{Outcome, Steps};
+
+use super::{CheckError, Checked};
+use crate::facts::{Found, within};
+
+/// Where Cilium's settings and its list are.
+const NAMESPACE: &str = "kube-system";
+const SETTINGS: &str = "cilium-config";
+const LIST: &str = "ip-masq-agent";
+/// What the agent spares where nobody has written a list (Cilium's manual): private and special networks.
+const DEFAULT_LIST: [&str; 11] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "240.0.0.0/4",
+];
+
+/// The list of the ConfigMap `ip-masq-agent`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct List {
+    #[serde(rename = "nonMasqueradeCIDRs")]
+    networks: Vec<String>,
+}
+
+/// Looks for remote networks towards which Cilium masquerades.
+///
+/// # Errors
+/// When the API server does not say.
+pub(super) async fn masquerade(
+    checked: &Checked,
+    remote: &[IpNet],
+    steps: &mut dyn Steps,
+) -> Result<(), CheckError> {
+    steps.begin("Cilium detected, checking that it does not masquerade towards other clusters");
+    let Some(settings) = data(checked, SETTINGS).await? else {
+        let text =
+            format!("there is no ConfigMap {NAMESPACE}/{SETTINGS}: how Cilium masquerades is not known");
+        steps.remark(Outcome::Warning, &text);
+        steps.end(Outcome::Success);
+        return Ok(());
+    };
+    let list = data(checked, LIST).await?;
+    for (outcome, text) in problems(&settings, list.as_ref(), remote) {
+        steps.remark(outcome, &text);
+    }
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// Reads a ConfigMap of Cilium's; `None` if there is none.
+async fn data(checked: &Checked, name: &str) -> Result<Option<BTreeMap<String, String>>, CheckError> {
+    let maps = Api::<ConfigMap>::namespaced(checked.source.client.clone(), NAMESPACE);
+    Ok(match within("Cilium's settings", maps.get(name)).await? {
+        Found::There(map) => Some(map.data.unwrap_or_default()),
+        Found::Missing => None,
+    })
+}
+
+/// Returns what is wrong: networks that are masqueraded, and settings that cannot be read.
+fn problems(
+    settings: &BTreeMap<String, String>,
+    list: Option<&BTreeMap<String, String>>,
+    remote: &[IpNet],
+) -> Vec<(Outcome, String)> {
+    let is_on = |key: &str, unset: bool| settings.get(key).map_or(unset, |text| text.trim() == "true");
+    if !is_on("enable-bpf-masquerade", false) {
+        return Vec::new();
+    }
+    let has_agent = is_on("enable-ip-masq-agent", false);
+    let (listed, unread) = if has_agent { spared(list) } else { (Vec::new(), None) };
+    let mut found: Vec<(Outcome, String)> = unread.map(|text| (Outcome::Warning, text)).into_iter().collect();
+    let native = ["ipv4-native-routing-cidr", "native-routing-cidr", "ipv6-native-routing-cidr"]
+        .into_iter()
+        .filter_map(|key| settings.get(key)?.trim().parse::<IpNet>().ok());
+    let spared: Vec<IpNet> = native.chain(listed).collect();
+    let is_masqueraded = |network: &&IpNet| {
+        let key = if network.addr().is_ipv4() { "enable-ipv4-masquerade" } else { "enable-ipv6-masquerade" };
+        is_on(key, true) && !spared.iter().any(|spared| spared.contains(*network))
+    };
+    let masqueraded: Vec<String> = remote.iter().filter(is_masqueraded).map(ToString::to_string).collect();
+    if masqueraded.is_empty() {
+        return found;
+    }
+    let names = masqueraded.join(", ");
+    let mend = match has_agent {
+        true => format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"),
+        false => format!(
+            "set enable-ip-masq-agent to true in {NAMESPACE}/{SETTINGS} and give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with \
+             nonMasqueradeCIDRs: [\"{}\"] and the cluster's own networks",
+            masqueraded.join("\", \"")
+        ),
+    };
+    let text = format!(
+        "Cilium's eBPF programs masquerade what pods send to {names}: other clusters see the nodes' addresses, and refuse them. To \
+         except these networks, {mend}"
+    );
+    found.push((Outcome::Failure, text));
+    found
+}
+
+/// Returns the networks that the agent spares, and what of its list cannot be read.
+fn spared(list: Option<&BTreeMap<String, String>>) -> (Vec<IpNet>, Option<String>) {
+    let Some(text) = list.and_then(|list| list.get("config")) else {
+        return (DEFAULT_LIST.iter().filter_map(|text| text.parse().ok()).collect(), None);
+    };
+    match serde_saphyr::from_str::<List>(text) {
+        Ok(list) => (list.networks.iter().filter_map(|text| text.parse().ok()).collect(), None),
+        Err(error) => {
+            let text = format!("the entry `config` of ConfigMap {NAMESPACE}/{LIST} cannot be read: {error}");
+            (Vec::new(), Some(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn remote() -> Vec<IpNet> {
+        ["10.2.0.0/16", "100.66.0.0/16", "fd00:2::/48"].map(|text| text.parse().unwrap()).into()
+    }
+
+    #[test]
+    fn plugin_cilium_networks_that_its_programs_masquerade_are_named() {
+        let bpf = ("enable-bpf-masquerade", "true");
+        let agent = ("enable-ip-masq-agent", "true");
+        let some = map(&[("config", "nonMasqueradeCIDRs: [10.0.0.0/8, 'fd00::/8']\nmasqLinkLocal: false\n")]);
+        let cases = [
+            // By netfilter, behind our chain.
+            (map(&[("enable-ipv4-masquerade", "true")]), None, None),
+            (map(&[bpf]), None, Some("send to 10.2.0.0/16, 100.66.0.0/16, fd00:2::/48:")),
+            (map(&[bpf, ("enable-ipv4-masquerade", "false")]), None, Some("send to fd00:2::/48:")),
+            (
+                map(&[
+                    bpf,
+                    ("ipv4-native-routing-cidr", "10.0.0.0/8"),
+                    ("ipv6-native-routing-cidr", "fd00::/8"),
+                ]),
+                None,
+                Some("send to 100.66.0.0/16:"),
+            ),
+            // The list of nobody has private networks of IPv4.
+            (map(&[bpf, agent]), None, Some("send to fd00:2::/48:")),
+            (map(&[bpf, agent]), Some(&some), Some("send to 100.66.0.0/16:")),
+            (map(&[bpf, agent, ("native-routing-cidr", "100.64.0.0/10")]), Some(&some), None),
+        ];
+        for (settings, list, expected) in cases {
+            let found = problems(&settings, list, &remote());
+            assert_eq!(found.len(), usize::from(expected.is_some()), "{settings:?}: {found:?}");
+            if let Some(expected) = expected {
+                assert!(found[0].0 == Outcome::Failure && found[0].1.contains(expected), "{found:?}");
+                let has_agent = settings.contains_key(agent.0);
+                assert_ne!(found[0].1.contains("set enable-ip-masq-agent"), has_agent, "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn plugin_cilium_a_list_that_cannot_be_read_is_named() {
+        let settings = map(&[("enable-bpf-masquerade", "true"), ("enable-ip-masq-agent", "true")]);
+        let found = problems(&settings, Some(&map(&[("config", "nonMasqueradeCIDRs: 7")])), &remote());
+        assert!(found[0].1.contains("kube-system/ip-masq-agent cannot be read"), "{found:?}");
+        assert_eq!(found.len(), 2);
+    }
+}
