@@ -14,8 +14,8 @@ use trieste_control::store::StoreEvent;
 use crate::condition::Condition;
 use crate::state::ClusterNode;
 
-/// Ours: most nodes that are followed; Kubernetes itself supports 5,000.
-pub const MAX_NODES: usize = 5_000;
+/// Ours: most nodes that are followed, twice as many as Kubernetes supports.
+pub const MAX_NODES: usize = 10_000;
 /// Ours: most addresses, and most pod networks, of one node. One per family is usual.
 const MAX_PER_NODE: usize = 8;
 /// Ours: key of the taint that keeps pods off a node until it is closed (`taint.rs`).

@@ -3,6 +3,7 @@ mod gateway;
 mod globalnet;
 mod guard;
 mod refusals;
+mod scale;
 mod serve;
 mod upstream;
 
