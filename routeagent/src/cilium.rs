@@ -1,8 +1,8 @@
 //! CiliumNode objects: which networks a node's pods have where Cilium gives them out. Pure.
 //!
 //! With its own pools Cilium does not look at what Kubernetes assigns to nodes (`spec.podCIDRs`), which may be another node's
-//! network by Cilium's count. Where pods have addresses of the cloud's network (ENI, Azure), nodes have no networks, and the
-//! plugin delivers.
+//! network by Cilium's count. Where pods have addresses of the cloud's network (ENI, Azure), nodes have no networks, whatever older
+//! versions write there, and the plugin delivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,10 +91,16 @@ impl CiliumNodes {
 /// Reads `spec.ipam`: `podCIDRs` of one pool for the whole cluster, and `pools.allocated` of several.
 fn read(object: &Object) -> Read {
     let mut read = Read { problems: object.withheld.iter().cloned().collect(), ..Read::default() };
-    let Some(ipam) = object.body.get("spec").map(|spec| &spec["ipam"]) else { return read };
-    let lists = [("spec.ipam.podCIDRs", &ipam["podCIDRs"])];
-    let pools = ipam["pools"]["allocated"].as_array().into_iter().flatten();
-    let lists = lists.into_iter().chain(pools.map(|pool| ("spec.ipam.pools.allocated", &pool["cidrs"])));
+    let Some(spec) = object.body.get("spec") else { return read };
+    let ipam = &spec["ipam"];
+    let has = |field: &Value| field.as_object().is_some_and(|field| !field.is_empty());
+    let pools: Vec<&Value> = ipam["pools"]["allocated"].as_array().into_iter().flatten().collect();
+    // Beside other pools, and where pods have addresses of the cloud's network, older versions write a network that they do not use.
+    let is_used = pools.is_empty()
+        && ![&ipam["pool"], &spec["eni"], &spec["azure"], &spec["alibaba-cloud"]].into_iter().any(has);
+    let cluster_pool = is_used.then_some(("spec.ipam.podCIDRs", &ipam["podCIDRs"]));
+    let pools = pools.into_iter().map(|pool| ("spec.ipam.pools.allocated", &pool["cidrs"]));
+    let lists = cluster_pool.into_iter().chain(pools);
     let texts = lists.flat_map(|(field, list)| {
         list.as_array().into_iter().flatten().map(move |text: &Value| (field, text))
     });
@@ -143,8 +149,12 @@ mod tests {
                 nets(&["10.0.1.0/24", "fd00:1:0:1::/64"]),
             ),
             (several, nets(&["10.10.0.0/27", "10.10.9.0/27", "fd00:10::/112"])),
-            // ENI: addresses, and no networks.
-            (json!({"pool": {"192.168.1.5": {}}}), nets(&[])),
+            // ENI: addresses, and no networks but one that nobody uses.
+            (json!({"pool": {"192.168.1.5": {}}, "podCIDRs": ["10.32.0.0/16"]}), nets(&[])),
+            (
+                json!({"podCIDRs": ["10.32.0.0/16"], "pools": {"allocated": [{"pool": "default", "cidrs": ["10.10.0.0/27"]}]}}),
+                nets(&["10.10.0.0/27"]),
+            ),
             (json!(null), nets(&[])),
         ];
         for (ipam, expected) in cases {

@@ -8,6 +8,7 @@
 //!   set remote4, remote6  networks of remote clusters
 //!   set local4, local6    networks of the own cluster
 //!   set beside4, …6       those of them that are reached by the underlay
+//!   set routers4, …6      next hops of the default routes
 //!   set node4, node6      own networks inside a remote one: exempt
 //!   set gateways4, …6     remote gateways inside a remote network; ports: where those may send cable packets to
 //!   set nodes4, nodes6    nodes of the own cluster; vxlan: where only those may send to
@@ -210,7 +211,8 @@ fn elements(guard: &Guard) -> Elements {
             put(&by_family(set, net), Element::Net(*net));
         }
     }
-    for (set, addresses) in [("gateways", &guard.gateways), ("nodes", &guard.nodes)] {
+    let addresses = [("gateways", &guard.gateways), ("nodes", &guard.nodes), ("routers", &guard.routers)];
+    for (set, addresses) in addresses {
         for net in addresses.iter().map(|address| IpNet::from(*address)) {
             put(&by_family(set, &net), Element::Net(net));
         }

@@ -259,10 +259,13 @@ pub struct Guard {
     pub remote: BTreeSet<IpNet>,
     /// Networks under which the own cluster's pods and services are known here and elsewhere.
     pub local: BTreeSet<IpNet>,
-    /// Those of them that are reached by the underlay, such as of macvlan pods: packets between them and remote clusters leave
-    /// by `uplinks`, and are not tracked, because a node may see one direction alone.
+    /// Those of them that are reached by the underlay, such as of macvlan pods: what came from a remote cluster for them leaves by
+    /// `uplinks`, unless by one of `routers`.
     #[serde(default)]
     pub beside: BTreeSet<IpNet>,
+    /// The next hops of this node's default routes.
+    #[serde(default)]
+    pub routers: BTreeSet<IpAddr>,
     /// Networks of this node that lie inside a remote network and stay usable.
     pub node: BTreeSet<IpNet>,
     /// Addresses of remote gateways that lie inside a remote network: their cable packets come from outside.

@@ -72,7 +72,7 @@ impl Condition {
             Self::CiliumNodesAway { error } => write!(
                 f,
                 "it is not known which pods are on which node, so that Cilium delivers what comes from remote clusters: {error}; \
-                 allow the route agent's account to get, list and watch ciliumnodes"
+                 the route agent's account has to be allowed to list and watch ciliumnodes, which join sees to; have one gateway active until then"
             ),
             Self::ServicesAway { error, is_kube_proxys } => write!(
                 f,

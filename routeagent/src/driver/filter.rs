@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::admit::Admission;
 use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
 use crate::family::Family;
@@ -30,7 +32,8 @@ pub(super) fn guard<'a>(
         inlets: inlets.into_iter().map(str::to_owned).collect(),
         remote: disjoint(admission.remote()),
         local: disjoint(state.local_networks().chain(own_cluster(state).flat_map(|e| &e.subnets))),
-        beside: disjoint(&state.node.extra_networks),
+        beside: disjoint(state.node.extra_networks.iter().filter(|net| has_router(state, net))),
+        routers: Family::ALL.iter().filter_map(|family| state.default_route(*family)?.via).collect(),
         node: disjoint(&admission.carved),
         gateways: gateways.clone(),
         ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),
@@ -40,6 +43,12 @@ pub(super) fn guard<'a>(
         loosened: BTreeMap::new(),
         ..Guard::default()
     }
+}
+
+/// Returns `true` unless the default route of a network's family leads to no router: then it cannot be seen of a packet whether
+/// it leaves by that route.
+fn has_router(state: &ClusterState, network: &IpNet) -> bool {
+    state.default_route(Family::of_net(network)).is_none_or(|route| route.via.is_some())
 }
 
 /// Returns whose place ours have taken on this node: a running route agent that of Submariner's, and a gateway that says of itself

@@ -57,6 +57,7 @@ fn plugin_detect_each_name_has_its_driver_and_unknown_ones_the_last() {
         ("generic", "kubeproxy"),
         ("Calico", "calico"),
         ("canal-flannel", "kubeproxy"),
+        ("cilium", "kubeproxy"),
         ("OpenShiftSDN", "kubeproxy"),
         ("", "kubeproxy"),
         ("somebody-elses", "kubeproxy"),

@@ -31,7 +31,7 @@ const LINK_LOCAL_V6: (&str, u8) = ("fe80::", 10);
 const IPV6_MORE: u16 = 20;
 
 /// The sets: name, type, and whether they hold networks.
-const SETS: [(&str, &str, bool); 24] = [
+const SETS: [(&str, &str, bool); 26] = [
     ("inlets", "ifname", false),
     ("tunnels", "ifname", false),
     ("uplinks", "ifname", false),
@@ -46,6 +46,8 @@ const SETS: [(&str, &str, bool); 24] = [
     ("local6", "ipv6_addr", true),
     ("beside4", "ipv4_addr", true),
     ("beside6", "ipv6_addr", true),
+    ("routers4", "ipv4_addr", false),
+    ("routers6", "ipv6_addr", false),
     ("nodes4", "ipv4_addr", false),
     ("nodes6", "ipv6_addr", false),
     ("vxlan", "inet_service", false),
@@ -105,7 +107,6 @@ const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport
 
 fn source_guard(guard: &Guard) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Family::ALL.into_iter().flat_map(untracked).collect();
-    rules.extend(Family::ALL.into_iter().flat_map(untracked_beside));
     rules.extend(Family::ALL.into_iter().flat_map(closed));
     rules.push(("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()])));
     if guard.delivery == Delivery::Ipsec {
@@ -132,19 +133,6 @@ fn untracked(family: Family) -> [Rule; 2] {
         let rule = json!([by_inlet("iifname"), in_set(family, "daddr", set), {"notrack": null}]);
         (format!("{family} through one of several gateways, {set}: not tracked"), rule)
     })
-}
-
-/// Excludes packets between remote clusters and networks on the underlay from connection tracking: from the gateway they go
-/// to such a pod directly, and its answers come by the pod's own node, which has not seen the question. Nobody masquerades
-/// what is not tracked.
-fn untracked_beside(family: Family) -> [Rule; 2] {
-    let [outward, inward] = [("beside", "remote"), ("remote", "beside")]
-        .map(|(from, to)| [in_set(family, "saddr", from), in_set(family, "daddr", to)]);
-    let comment = |way: &str| format!("{family} {way} networks on the underlay: not tracked");
-    let [from, to] = outward;
-    let leaving = (comment("from"), json!([from, to, {"notrack": null}]));
-    let [from, to] = inward;
-    [leaving, (comment("to"), json!([by_inlet("iifname"), from, to, {"notrack": null}]))]
 }
 
 /// Accepts packets by a tunnel only from where the answer cannot leave in clear: networks that are closed on this node, and
@@ -323,6 +311,9 @@ fn stray(family: Family) -> Value {
 /// would take them out of the cluster.
 fn drop_unrouted(family: Family) -> [Rule; 3] {
     let source = |set: &str| in_set(family, "saddr", set);
+    // When a device to such a network goes down, its packets take the default route like all others.
+    let next_hop = json!({"rt": {"key": "nexthop", "family": protocol(family)}});
+    let routers = format!("@routers{}", family.digit());
     [
         (
             format!("from {family} networks of this node inside a remote one"),
@@ -330,7 +321,12 @@ fn drop_unrouted(family: Family) -> [Rule; 3] {
         ),
         (
             format!("{family} from a remote cluster to this cluster's networks on the underlay"),
-            json!([source("remote"), in_set(family, "daddr", "beside"), accept()]),
+            json!([
+                source("remote"),
+                in_set(family, "daddr", "beside"),
+                is_not(&next_hop, &routers),
+                accept()
+            ]),
         ),
         (
             format!("{family} from a remote cluster, about to leave in clear"),

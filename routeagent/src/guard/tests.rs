@@ -113,6 +113,7 @@ fn guard() -> Guard {
             .map(|t| t.parse().unwrap())
             .into(),
         beside: ["172.20.1.0/24".parse().unwrap(), "fd00:20::/64".parse().unwrap()].into(),
+        routers: ["172.31.1.1".parse().unwrap(), "fd31::1".parse().unwrap()].into(),
         node: ["10.2.3.0/24".parse().unwrap()].into(),
         gateways: ["10.2.0.21".parse().unwrap(), "fd00:2::21".parse().unwrap()].into(),
         ports: [4490, 4500].into(),

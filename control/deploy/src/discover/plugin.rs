@@ -142,12 +142,23 @@ fn cilium(observed: &Observed) -> Option<Found> {
             .collect();
         found = found.pods(source, Some(&pools.join(",")));
     }
-    found.warning = Some(
+    let mode = entry(map, "ipam").unwrap_or_default();
+    let of_mode = match mode {
+        "eni" | "azure" | "alibabacloud" => format!(
+            ". With ipam {mode} pods have addresses of the cloud's network, and Cilium delivers what comes from remote clusters: \
+             have one gateway active (--active-gateways one)"
+        ),
+        "multi-pool" => {
+            ". With ipam multi-pool pods' CIDRs are not found here: pass all of them as --clustercidr"
+                .to_owned()
+        }
+        _ => String::new(),
+    };
+    found.warning = Some(format!(
         "Cilium was found: neither upstream nor this version was tried with it. Where its eBPF programs route pods' \
          packets past the node's netfilter, Trieste's packet filter does not see those; where they masquerade, remote CIDRs have to \
-         be excepted: trieste diagnose cni tells"
-            .to_owned(),
-    );
+         be excepted: trieste diagnose cni tells{of_mode}"
+    ));
     Some(found)
 }
 

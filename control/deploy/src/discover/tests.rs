@@ -171,6 +171,15 @@ fn plugin_detect_cilium_is_found_with_a_warning() {
     let network = found(&observed);
     assert_eq!((network.plugin.name.as_str(), network.pods.cidrs), (CILIUM, nets(&["10.7.0.0/16"])));
     assert!(network.warnings.iter().any(|warning| warning.contains("Cilium")), "{:?}", network.warnings);
+    for (mode, advice) in [
+        ("eni", "--active-gateways one"),
+        ("multi-pool", "--clustercidr"),
+        ("kubernetes", "diagnose cni tells"),
+    ] {
+        config_map(&mut observed, "kube-system/cilium-config", "ipam", mode);
+        let warnings = found(&observed).warnings;
+        assert!(warnings.iter().any(|warning| warning.contains(advice)), "{mode}: {warnings:?}");
+    }
 }
 
 #[test]

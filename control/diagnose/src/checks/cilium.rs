@@ -42,6 +42,14 @@ struct List {
     networks: Vec<String>,
 }
 
+/// Returns `true` if the cluster has Cilium.
+///
+/// # Errors
+/// When the API server does not say.
+pub(super) async fn is_there(checked: &Checked) -> Result<bool, CheckError> {
+    Ok(data(checked, SETTINGS).await?.is_some())
+}
+
 /// Looks for remote networks towards which Cilium masquerades.
 ///
 /// # Errors
@@ -59,6 +67,12 @@ pub(super) async fn masquerade(
         steps.end(Outcome::Success);
         return Ok(());
     };
+    if remote.is_empty() {
+        steps.remark(
+            Outcome::Warning,
+            "no active gateway is connected to another cluster: there is nothing to check yet",
+        );
+    }
     let list = data(checked, LIST).await?;
     for (outcome, text) in problems(&settings, list.as_ref(), remote) {
         steps.remark(outcome, &text);
@@ -94,20 +108,31 @@ fn problems(
         .filter_map(|key| settings.get(key)?.trim().parse::<IpNet>().ok());
     let spared: Vec<IpNet> = native.chain(listed).collect();
     let is_masqueraded = |network: &&IpNet| {
-        let key = if network.addr().is_ipv4() { "enable-ipv4-masquerade" } else { "enable-ipv6-masquerade" };
-        is_on(key, true) && !spared.iter().any(|spared| spared.contains(*network))
+        let (family, masquerade) = match network.addr().is_ipv4() {
+            true => (is_on("enable-ipv4", true), "enable-ipv4-masquerade"),
+            false => (is_on("enable-ipv6", false), "enable-ipv6-masquerade"),
+        };
+        family && is_on(masquerade, true) && !spared.iter().any(|spared| spared.contains(*network))
     };
     let masqueraded: Vec<String> = remote.iter().filter(is_masqueraded).map(ToString::to_string).collect();
     if masqueraded.is_empty() {
         return found;
     }
     let names = masqueraded.join(", ");
-    let mend = match has_agent {
-        true => format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"),
-        false => format!(
-            "set enable-ip-masq-agent to true in {NAMESPACE}/{SETTINGS} and give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with \
-             nonMasqueradeCIDRs: [\"{}\"] and the cluster's own networks",
-            masqueraded.join("\", \"")
+    let has_list = list.is_some_and(|list| list.contains_key("config"));
+    let entry = |networks: &[&str]| format!("nonMasqueradeCIDRs: [\"{}\"]", networks.join("\", \""));
+    let missing: Vec<&str> = masqueraded.iter().map(String::as_str).collect();
+    let mend = match (has_agent, has_list) {
+        (true, true) => format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"),
+        // A list takes the place of the one that nobody has written.
+        (true, false) => format!(
+            "give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with {}",
+            entry(&[&DEFAULT_LIST[..], &missing].concat())
+        ),
+        (false, _) => format!(
+            "set enable-ip-masq-agent to true in {NAMESPACE}/{SETTINGS} and give the ConfigMap {NAMESPACE}/{LIST} an entry `config` \
+             with {}",
+            entry(&missing)
         ),
     };
     let text = format!(
@@ -147,16 +172,20 @@ mod tests {
     #[test]
     fn plugin_cilium_networks_that_its_programs_masquerade_are_named() {
         let bpf = ("enable-bpf-masquerade", "true");
+        let v6 = ("enable-ipv6", "true");
         let agent = ("enable-ip-masq-agent", "true");
         let some = map(&[("config", "nonMasqueradeCIDRs: [10.0.0.0/8, 'fd00::/8']\nmasqLinkLocal: false\n")]);
         let cases = [
             // By netfilter, behind our chain.
             (map(&[("enable-ipv4-masquerade", "true")]), None, None),
-            (map(&[bpf]), None, Some("send to 10.2.0.0/16, 100.66.0.0/16, fd00:2::/48:")),
-            (map(&[bpf, ("enable-ipv4-masquerade", "false")]), None, Some("send to fd00:2::/48:")),
+            (map(&[bpf, v6]), None, Some("send to 10.2.0.0/16, 100.66.0.0/16, fd00:2::/48:")),
+            // No pod has an address of that family.
+            (map(&[bpf]), None, Some("send to 10.2.0.0/16, 100.66.0.0/16:")),
+            (map(&[bpf, v6, ("enable-ipv4-masquerade", "false")]), None, Some("send to fd00:2::/48:")),
             (
                 map(&[
                     bpf,
+                    v6,
                     ("ipv4-native-routing-cidr", "10.0.0.0/8"),
                     ("ipv6-native-routing-cidr", "fd00::/8"),
                 ]),
@@ -164,9 +193,9 @@ mod tests {
                 Some("send to 100.66.0.0/16:"),
             ),
             // The list of nobody has private networks of IPv4.
-            (map(&[bpf, agent]), None, Some("send to fd00:2::/48:")),
-            (map(&[bpf, agent]), Some(&some), Some("send to 100.66.0.0/16:")),
-            (map(&[bpf, agent, ("native-routing-cidr", "100.64.0.0/10")]), Some(&some), None),
+            (map(&[bpf, v6, agent]), None, Some("send to fd00:2::/48:")),
+            (map(&[bpf, v6, agent]), Some(&some), Some("send to 100.66.0.0/16:")),
+            (map(&[bpf, v6, agent, ("native-routing-cidr", "100.64.0.0/10")]), Some(&some), None),
         ];
         for (settings, list, expected) in cases {
             let found = problems(&settings, list, &remote());
@@ -175,6 +204,9 @@ mod tests {
                 assert!(found[0].0 == Outcome::Failure && found[0].1.contains(expected), "{found:?}");
                 let has_agent = settings.contains_key(agent.0);
                 assert_ne!(found[0].1.contains("set enable-ip-masq-agent"), has_agent, "{found:?}");
+                // A list takes the place of the one that nobody has written.
+                let is_whole = found[0].1.contains("[\"10.0.0.0/8\"");
+                assert_eq!(is_whole, has_agent && list.is_none(), "{found:?}");
             }
         }
     }

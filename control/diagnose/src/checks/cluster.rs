@@ -67,7 +67,13 @@ pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
     let (outcome, text) = judge_plugin(plugin);
     steps.remark(outcome, &text);
     steps.end(Outcome::Success);
-    if requirements::is_cilium(plugin) {
+    let is_unnamed = plugin == "generic" && cilium::is_there(checked).await?;
+    if is_unnamed && members.iter().any(is_of_us) {
+        let text = "Cilium is the network plugin, and the cluster joined before that had a name: join again, so that route agents learn \
+                    from CiliumNode objects which pods are on which node";
+        steps.remark(Outcome::Warning, text);
+    }
+    if is_unnamed || requirements::is_cilium(plugin) {
         cilium::masquerade(checked, &remote_networks(&checked.source.gateways().await?), steps).await?;
     }
     if requirements::is_calico(plugin) {

@@ -167,7 +167,8 @@ impl Control<'_> {
     /// Reads the node's addresses, which network plugins may assign long after the gateway has started.
     pub(super) async fn refresh_addresses(&mut self, engine: &mut Engine) {
         engine.set_node_addresses(node::addresses(self.config), Instant::now()).await;
-        engine.set_icmp_sources(node::icmp_sources(self.config, &self.state.found.networks));
+        let networks = &self.state.found.networks;
+        engine.set_icmp_sources(node::icmp_sources(self.config, networks, self.node.private_ip));
         self.state.found.inside = node::inside(&self.state.found.networks);
         let missing = self.lacks_address().then(|| {
             let cidrs: Vec<String> = self.state.found.networks.pods.iter().map(ToString::to_string).collect();

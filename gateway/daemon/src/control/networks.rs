@@ -199,7 +199,7 @@ impl Control<'_> {
         let has_more = !added(&networks, Some(&self.state.found.networks)).is_empty();
         let is_published_otherwise = networks.published() != self.state.found.networks.published();
         engine.set_subnets(networks.published());
-        engine.set_icmp_sources(node::icmp_sources(self.config, &networks));
+        engine.set_icmp_sources(node::icmp_sources(self.config, &networks, self.node.private_ip));
         self.networks.send_replace(networks.clone());
         self.state.found.inside = node::inside(&networks);
         self.state.found.networks = networks;

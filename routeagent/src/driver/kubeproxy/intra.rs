@@ -112,7 +112,7 @@ pub(super) fn plugin_delivers_here(state: &ClusterState) -> Option<&'static str>
     let by_others = "the gateway's node still has another route agent than Trieste's, which does not send to the other nodes itself";
     plugin_delivers(state)
         .or_else(|| state.is_agent_foreign.then_some(by_others))
-        .or_else(|| is_unknown.then_some("this node's pod network is not known to Kubernetes"))
+        .or_else(|| is_unknown.then_some("this node's pod network is not known"))
 }
 
 /// Returns `true` if nothing of a remote cluster is left to the network plugin here: neither what is for this node's pods, nor,

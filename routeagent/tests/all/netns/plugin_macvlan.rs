@@ -25,16 +25,6 @@ const REMOTE: [&str; 2] = ["10.2.0.9", "[fd00:2::9]"];
 /// The networks of the pods, by family.
 const LAN: [&str; 2] = ["172.20.1.0/24", "fd00:20::/64"];
 
-/// A policy by connection tracking that no exception of ours comes before.
-const POLICY: &str = "
-table inet by-state {
-    chain forward {
-        type filter hook forward priority 20
-        ct state invalid counter drop
-    }
-}
-";
-
 /// Makes the cluster with its LAN, which leads everywhere, and the pods.
 fn with_macvlan() -> Option<Lab> {
     let lab = cluster_of(&ALL_PLACES)?;
@@ -53,7 +43,6 @@ fn with_macvlan() -> Option<Lab> {
         lab.run(place, "iptables-nft", &rule.split(' ').collect::<Vec<_>>());
         let rule = "-t nat -A POSTROUTING -s fd00:20::/64 ! -d fd00:20::/64 -j MASQUERADE";
         lab.run(place, "ip6tables-nft", &rule.split(' ').collect::<Vec<_>>());
-        lab.nft(place, POLICY);
     }
     for (pod, place, host) in PODS {
         add_pod(&lab, pod, place, host);
@@ -131,6 +120,18 @@ fn plugin_macvlan_pods_reach_remote_ones_and_are_reached_with_their_own_addresse
     assert_eq!(lab.leaked(), (0, 0));
     // Other pods are reached as ever.
     assert!(talk(&lab, "remote", "pod-w1", "10.1.3.10:80", "10.1.3.10:80").is_ok());
+
+    // Without a way of its own to the pods' network nothing for it takes the default route.
+    lab.ip("gw1", &["route", "delete", "172.20.1.0/24", "dev", "eth1"]);
+    lab.ip("gw1", &["-6", "route", "delete", "fd00:20::/64", "dev", "eth1"]);
+    assert!(lab.ip("gw1", &["route", "get", "172.20.1.121"]).contains("via 172.20.1.1 dev eth1"));
+    let stray = || ["stray4", "stray6"].map(|name| lab.counter("gw1", "trieste", name));
+    let before = stray();
+    assert_eq!(answered(), [false, false]);
+    assert!(stray().iter().zip(before).all(|(now, before)| *now > before), "{:?}", stray());
+    lab.ip("gw1", &["route", "add", "172.20.1.0/24", "dev", "eth1", "src", "172.20.1.11"]);
+    lab.ip("gw1", &["-6", "route", "add", "fd00:20::/64", "dev", "eth1"]);
+    assert_eq!(answered(), [true, true]);
 
     // What is withdrawn is closed.
     announce(&lab, &[]);

@@ -169,6 +169,8 @@ pub(super) fn out_of_tunnel(context: &Context<'_>) -> Vec<Finding> {
     }
     let packet = context.packet(place.side, Some(tunnel), Some(VX_DEVICE));
     found.extend(context.filtered(&place, "forward", &packet, Cause::FilterDrop));
+    // Both look at what comes by a tunnel.
+    found.extend(guard(context, &place));
     if let Some(worker) = Place::worker(context.receiver, side) {
         found.extend(guard(context, &worker));
     }

@@ -56,15 +56,19 @@ fn network_policy_stands_in_the_way() {
 
 #[test]
 fn packets_come_by_the_wrong_device_or_from_a_network_that_the_node_has_not_heard_of() {
-    for (counter, cause) in [("spoofed4", Cause::SourceGuardDrop), ("unclosed4", Cause::SourceNotClosed)] {
+    for (counter, node, cause, hop) in [
+        ("spoofed4", "b-w1", Cause::SourceGuardDrop, Hop::DestinationNode),
+        ("unclosed4", "b-w1", Cause::SourceNotClosed, Hop::DestinationNode),
+        ("unclosed4", "b-gw1", Cause::SourceNotClosed, Hop::DestinationGateway),
+    ] {
         let change = |e: &mut Evidence| {
             let count = |report: &mut crate::node::document::NodeReport, packets| {
                 report.filters.counters.insert(counter.to_owned(), packets);
             };
-            reports(&mut e.destination, "b-w1", |report| count(report, 0));
-            later(&mut e.destination, "b-w1", |report| count(report, 3));
+            reports(&mut e.destination, node, |report| count(report, 0));
+            later(&mut e.destination, node, |report| count(report, 3));
             lost_before(e, Way::There, Stop::LeavesGateway);
         };
-        broken(change, cause, Hop::DestinationNode);
+        broken(change, cause, hop);
     }
 }
