@@ -97,7 +97,9 @@ fn read(object: &Object) -> Read {
     let pools: Vec<&Value> = ipam["pools"]["allocated"].as_array().into_iter().flatten().collect();
     // Beside other pools, and where pods have addresses of the cloud's network, older versions write a network that they do not use.
     let is_used = pools.is_empty()
-        && ![&ipam["pool"], &spec["eni"], &spec["azure"], &spec["alibaba-cloud"]].into_iter().any(has);
+        && ![&ipam["pools"], &ipam["pool"], &spec["eni"], &spec["azure"], &spec["alibaba-cloud"]]
+            .into_iter()
+            .any(has);
     let cluster_pool = is_used.then_some(("spec.ipam.podCIDRs", &ipam["podCIDRs"]));
     let pools = pools.into_iter().map(|pool| ("spec.ipam.pools.allocated", &pool["cidrs"]));
     let lists = cluster_pool.into_iter().chain(pools);

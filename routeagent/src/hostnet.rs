@@ -260,7 +260,7 @@ pub struct Guard {
     /// Networks under which the own cluster's pods and services are known here and elsewhere.
     pub local: BTreeSet<IpNet>,
     /// Those of them that are reached by the underlay, such as of macvlan pods: what came from a remote cluster for them leaves by
-    /// `uplinks`, unless by one of `routers`.
+    /// `uplinks` where the node is on such a network itself, and never by one of `routers`.
     #[serde(default)]
     pub beside: BTreeSet<IpNet>,
     /// The next hops of this node's default routes.

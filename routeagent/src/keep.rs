@@ -105,6 +105,8 @@ impl Closed {
         if observed.guard == ObservedGuard::Absent {
             let mut guard = self.guard.clone();
             guard.remote.retain(|net| !is_own(net));
+            // Routers and devices may be others since then: the first pass opens these again.
+            guard.beside.clear();
             changes.push(Change::Guard(GuardChange::Build(guard.into())));
         }
         changes

@@ -202,8 +202,8 @@ pub fn addresses(config: &Config) -> BTreeSet<IpAddr> {
     host::outside_tunnels(&host::addresses(), &config.tun_name).collect()
 }
 
-/// Returns our source addresses of ICMP errors: the configured one, else those inside the cluster's own networks, else the one
-/// that `private_ip` says, else any. Errors go to senders of this cluster, whose nodes accept them from addresses that they know. A
+/// Returns our source addresses of ICMP errors: the configured one, else those inside the cluster's own networks, else the
+/// endpoint's, else any. Errors go to senders of this cluster, whose nodes accept them from addresses that they know. A
 /// node without pods often has no address inside these networks, and without errors packets that are too big would be lost silently.
 #[must_use]
 pub fn icmp_sources(config: &Config, networks: &ClusterNetworks, private_ip: IpAddr) -> Vec<IpAddr> {
@@ -211,8 +211,9 @@ pub fn icmp_sources(config: &Config, networks: &ClusterNetworks, private_ip: IpA
     // With Globalnet those are not what is published.
     let own: Vec<IpNet> = networks.services.iter().chain(&networks.pods).copied().collect();
     let mut sources = host::inside(&addresses, &own);
-    let known = Some(private_ip).filter(|known| !known.is_unspecified());
-    for other in known.into_iter().chain(host::outside_tunnels(&addresses, &config.tun_name)) {
+    let mut others: Vec<IpAddr> = host::outside_tunnels(&addresses, &config.tun_name).collect();
+    others.sort_by_key(|other| *other != private_ip);
+    for other in others {
         if sources.iter().all(|source| source.is_ipv4() != other.is_ipv4()) {
             sources.push(other);
         }

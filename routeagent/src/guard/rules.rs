@@ -311,9 +311,10 @@ fn stray(family: Family) -> Value {
 /// would take them out of the cluster.
 fn drop_unrouted(family: Family) -> [Rule; 3] {
     let source = |set: &str| in_set(family, "saddr", set);
-    // When a device to such a network goes down, its packets take the default route like all others.
+    // When a device to such a network goes down, its packets take the default route like all others. On a device's own network the
+    // next hop is the destination.
     let next_hop = json!({"rt": {"key": "nexthop", "family": protocol(family)}});
-    let routers = format!("@routers{}", family.digit());
+    let [there, routers] = ["beside", "routers"].map(|set| format!("@{set}{}", family.digit()));
     [
         (
             format!("from {family} networks of this node inside a remote one"),
@@ -324,6 +325,7 @@ fn drop_unrouted(family: Family) -> [Rule; 3] {
             json!([
                 source("remote"),
                 in_set(family, "daddr", "beside"),
+                is(&next_hop, there),
                 is_not(&next_hop, &routers),
                 accept()
             ]),

@@ -96,7 +96,9 @@ fn can_matter(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     let NetlinkPayload::InnerMessage(message) = payload else { return true };
     #[expect(clippy::wildcard_enum_match_arm, reason = "links, addresses and rules always matter")]
     match message {
-        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => is_of_ours(route),
+        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+            is_of_ours(route) || is_default(route)
+        }
         RouteNetlinkMessage::NewNeighbour(neighbour) | RouteNetlinkMessage::DelNeighbour(neighbour) => {
             is_written_down(neighbour)
         }
@@ -104,12 +106,21 @@ fn can_matter(payload: &NetlinkPayload<RouteNetlinkMessage>) -> bool {
     }
 }
 
-fn is_of_ours(route: &RouteMessage) -> bool {
+fn table_of(route: &RouteMessage) -> u32 {
     let table = route
         .attributes
         .iter()
         .find_map(|attribute| if let RouteAttribute::Table(table) = attribute { Some(*table) } else { None });
-    let table = table.unwrap_or_else(|| u32::from(route.header.table));
+    table.unwrap_or_else(|| u32::from(route.header.table))
+}
+
+/// Returns `true` for a default route: which devices are uplinks, and which routers lead everywhere, follows from it.
+fn is_default(route: &RouteMessage) -> bool {
+    table_of(route) == TABLE_MAIN && route.header.destination_prefix_length == 0
+}
+
+fn is_of_ours(route: &RouteMessage) -> bool {
+    let table = table_of(route);
     [TABLE_GATEWAY, TABLE_DELIVERY].contains(&table)
         || (table == TABLE_MAIN && u8::from(route.header.protocol) == PROTOCOL)
 }

@@ -126,13 +126,17 @@ fn problems(
         (true, true) => format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"),
         // A list takes the place of the one that nobody has written.
         (true, false) => format!(
-            "give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with {}",
+            "give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with {}, and the cluster's own networks where they are not in these",
             entry(&[&DEFAULT_LIST[..], &missing].concat())
         ),
-        (false, _) => format!(
+        (false, false) => format!(
             "set enable-ip-masq-agent to true in {NAMESPACE}/{SETTINGS} and give the ConfigMap {NAMESPACE}/{LIST} an entry `config` \
-             with {}",
+             with {} and the cluster's own networks",
             entry(&missing)
+        ),
+        (false, true) => format!(
+            "set enable-ip-masq-agent to true in {NAMESPACE}/{SETTINGS} and add them, with the cluster's own networks, to \
+             nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"
         ),
     };
     let text = format!(
