@@ -4,132 +4,84 @@
 //! network by Cilium's count. Where pods have addresses of the cloud's network (ENI, Azure), nodes have no networks, whatever older
 //! versions write there, and the plugin delivers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::Object;
-use trieste_control::store::StoreEvent;
+use trieste_control::api::{Kind, Object};
 
-use crate::condition::Condition;
-use crate::nodes::{MAX_NODES, shown};
+use crate::node_index::{Content, NodeIndex, Read};
+use crate::nodes::shown;
 
 /// Ours: most networks of one node. With pools of its own Cilium gives a node another network when one is full.
 const MAX_NETWORKS: usize = 64;
 
-/// The networks of nodes' pods, by the nodes' names, kept up to date from a store's events.
-#[derive(Debug, Default)]
-pub struct CiliumNodes {
-    known: BTreeMap<String, Read>,
-    left_out: usize,
-    is_complete: bool,
-}
+/// The networks of nodes' pods, by the nodes' names.
+pub type CiliumNodes = NodeIndex<CiliumNode>;
 
-/// The parsed content of a CiliumNode.
+/// A node as Cilium has it.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Read {
-    networks: BTreeSet<IpNet>,
-    problems: Vec<String>,
+pub struct CiliumNode {
+    /// The networks of its pods.
+    pub networks: BTreeSet<IpNet>,
 }
 
-impl CiliumNodes {
-    /// Applies an event of one watch of all CiliumNodes. Returns `true` if a network has changed.
-    pub fn take(&mut self, event: &StoreEvent) -> bool {
-        match event {
-            StoreEvent::Listed(objects) => {
-                let before = std::mem::take(self);
-                self.is_complete = true;
-                for object in objects {
-                    self.put(object);
-                }
-                !before.is_complete || before.known != self.known || before.left_out != self.left_out
-            }
-            StoreEvent::Applied(object) => self.put(object),
-            StoreEvent::Deleted(object) => self.known.remove(&object.metadata.name).is_some(),
-            StoreEvent::Unavailable(_) | _ => false,
-        }
-    }
-
-    /// Returns `true` once all were listed.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
+impl NodeIndex<CiliumNode> {
     /// Returns the networks of a node's pods; none if Cilium has none of that node.
     #[must_use]
     pub fn networks(&self, node: &str) -> BTreeSet<IpNet> {
-        self.known.get(node).map(|read| read.networks.clone()).unwrap_or_default()
-    }
-
-    /// Returns conditions for objects, or fields of them, that cannot be used.
-    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
-        let bad = self.known.iter().flat_map(|(name, read)| {
-            let object = format!("CiliumNode {name}");
-            read.problems
-                .iter()
-                .map(move |problem| Condition::BadObject { object: object.clone(), problem: problem.clone() })
-        });
-        bad.chain((self.left_out > 0).then_some(Condition::TooManyNodes { left_out: self.left_out }))
-    }
-
-    fn put(&mut self, object: &Object) -> bool {
-        let name = &object.metadata.name;
-        if self.known.len() >= MAX_NODES && !self.known.contains_key(name) {
-            self.left_out += 1;
-            return self.left_out == 1;
-        }
-        let read = read(object);
-        let has_changed = self.known.get(name) != Some(&read);
-        if has_changed {
-            self.known.insert(name.clone(), read);
-        }
-        has_changed
+        self.get(node).map(|node| node.networks.clone()).unwrap_or_default()
     }
 }
 
-/// Reads `spec.ipam`: `podCIDRs` of one pool for the whole cluster, and `pools.allocated` of several.
-fn read(object: &Object) -> Read {
-    let mut read = Read { problems: object.withheld.iter().cloned().collect(), ..Read::default() };
-    let Some(spec) = object.body.get("spec") else { return read };
+impl Content for CiliumNode {
+    const KIND: Kind = Kind::CiliumNode;
+
+    fn read(object: &Object) -> Read<Self> {
+        let mut networks = BTreeSet::new();
+        let mut problems: Vec<String> = object.withheld.iter().cloned().collect();
+        let texts: Vec<(&str, &Value)> = object.body.get("spec").map(texts).unwrap_or_default();
+        for (field, text) in texts.iter().take(MAX_NETWORKS) {
+            match text.as_str().and_then(|text| text.parse::<IpNet>().ok()) {
+                Some(network) => drop(networks.insert(network.trunc())),
+                None => problems.push(format!("{field}: {} is no network", shown(&text.to_string()))),
+            }
+        }
+        let left_out = texts.len().saturating_sub(MAX_NETWORKS);
+        if left_out > 0 {
+            problems.push(format!(
+                "spec.ipam has {left_out} networks more than the {MAX_NETWORKS} that are used"
+            ));
+        }
+        Read { content: Self { networks }, problems }
+    }
+}
+
+/// Returns the networks of `spec.ipam` with their fields: `podCIDRs` of one pool for the whole cluster, and `pools.allocated` of
+/// several.
+fn texts(spec: &Value) -> Vec<(&'static str, &Value)> {
     let ipam = &spec["ipam"];
     let has = |field: &Value| field.as_object().is_some_and(|field| !field.is_empty());
-    let pools: Vec<&Value> = ipam["pools"]["allocated"].as_array().into_iter().flatten().collect();
     // Beside other pools, and where pods have addresses of the cloud's network, older versions write a network that they do not use.
-    let is_used = pools.is_empty()
-        && ![&ipam["pools"], &ipam["pool"], &spec["eni"], &spec["azure"], &spec["alibaba-cloud"]]
-            .into_iter()
-            .any(has);
-    let cluster_pool = is_used.then_some(("spec.ipam.podCIDRs", &ipam["podCIDRs"]));
-    let pools = pools.into_iter().map(|pool| ("spec.ipam.pools.allocated", &pool["cidrs"]));
+    let others = [&ipam["pools"], &ipam["pool"], &spec["eni"], &spec["azure"], &spec["alibaba-cloud"]];
+    let cluster_pool = (!others.into_iter().any(has)).then_some(("spec.ipam.podCIDRs", &ipam["podCIDRs"]));
+    let pools = ipam["pools"]["allocated"].as_array().into_iter().flatten();
+    let pools = pools.map(|pool| ("spec.ipam.pools.allocated", &pool["cidrs"]));
     let lists = cluster_pool.into_iter().chain(pools);
-    let texts = lists.flat_map(|(field, list)| {
-        list.as_array().into_iter().flatten().map(move |text: &Value| (field, text))
-    });
-    let mut left_out = 0;
-    for (index, (field, text)) in texts.enumerate() {
-        if index >= MAX_NETWORKS {
-            left_out += 1;
-            continue;
-        }
-        match text.as_str().and_then(|text| text.parse::<IpNet>().ok()) {
-            Some(network) => drop(read.networks.insert(network.trunc())),
-            None => read.problems.push(format!("{field}: {} is no network", shown(&text.to_string()))),
-        }
-    }
-    if left_out > 0 {
-        let problem = format!("spec.ipam has {left_out} networks more than the {MAX_NETWORKS} that are used");
-        read.problems.push(problem);
-    }
-    read
+    lists
+        .flat_map(|(field, list)| list.as_array().into_iter().flatten().map(move |text| (field, text)))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trieste_control::api::{Kind, ObjectMeta};
+    use trieste_control::api::ObjectMeta;
+    use trieste_control::store::StoreEvent;
 
     use super::*;
+    use crate::condition::Condition;
+    use crate::node_index::MAX_NODES;
 
     fn cilium_node(name: &str, ipam: &Value) -> Object {
         let mut object = Object::new(Kind::CiliumNode, ObjectMeta::new("", name));

@@ -17,6 +17,7 @@
 //!   set loosened0, …1     devices whose rp_filter was changed from that value
 //!   counter …             what was dropped
 //!   chain source-guard    prerouting, priority raw: forged sources, and those that are not closed here
+//!   chain from-tunnel     its part of what comes by `tunnels`
 //!   chain vxlan-guard     input, last: strangers on the VXLAN between nodes
 //!   chain vxlan-onward    forward: what would reach it through this node
 //!   chain vxlan-out       postrouting, before source NAT: the same, past IPVS

@@ -52,6 +52,7 @@ pub mod names;
 mod networks;
 pub mod nexthops;
 pub mod nft;
+pub mod node_index;
 pub mod nodes;
 pub mod notices;
 pub mod observed;

@@ -222,6 +222,11 @@ pub(crate) fn base_chain(table: &str, name: &str, (kind, hook, priority): (&str,
     }})
 }
 
+/// Returns a chain that others lead to, as an object to add.
+pub(crate) fn chain(table: &str, name: &str) -> Value {
+    json!({"chain": {"family": TABLE_FAMILY, "table": table, "name": name}})
+}
+
 /// Returns the objects of a listing.
 pub(crate) fn objects(listing: &Value) -> impl Iterator<Item = &Value> {
     let all = listing.get("nftables").and_then(Value::as_array).into_iter().flatten();

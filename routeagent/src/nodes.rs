@@ -8,14 +8,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::{Object, ObjectMeta, label};
-use trieste_control::store::StoreEvent;
+use trieste_control::api::{Kind, Object, ObjectMeta, label};
 
-use crate::condition::Condition;
+use crate::node_index::{Content, NodeIndex, Read};
 use crate::state::ClusterNode;
 
-/// Ours: most nodes that are followed, twice as many as Kubernetes supports.
-pub const MAX_NODES: usize = 10_000;
 /// Ours: most addresses, and most pod networks, of one node. One per family is usual.
 const MAX_PER_NODE: usize = 8;
 /// Ours: key of the taint that keeps pods off a node until it is closed (`taint.rs`).
@@ -27,76 +24,8 @@ const TRANSIT: &str = "k8s.ovn.org/node-transit-switch-port-ifaddr";
 /// Ours: longest such annotation that is read, bytes.
 const MAX_TRANSIT: usize = 1024;
 
-/// The nodes of the own cluster, by name, kept up to date from a store's events.
-#[derive(Debug, Default)]
-pub struct Nodes {
-    known: BTreeMap<String, Read>,
-    left_out: usize,
-    is_complete: bool,
-}
-
-/// The parsed content of a Node.
-#[derive(Debug, PartialEq, Eq)]
-struct Read {
-    node: ClusterNode,
-    problems: Vec<String>,
-}
-
-impl Nodes {
-    /// Applies an event of one watch of all nodes. Returns `true` if something that routes follow from has changed.
-    pub fn take(&mut self, event: &StoreEvent) -> bool {
-        match event {
-            StoreEvent::Listed(objects) => {
-                let before = std::mem::take(self);
-                self.is_complete = true;
-                for object in objects {
-                    self.put(object);
-                }
-                !before.is_complete || before.known != self.known || before.left_out != self.left_out
-            }
-            StoreEvent::Applied(object) => self.put(object),
-            StoreEvent::Deleted(object) => self.known.remove(&object.metadata.name).is_some(),
-            StoreEvent::Unavailable(_) | _ => false,
-        }
-    }
-
-    /// Returns `true` once all nodes were listed.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    /// Returns all nodes, sorted by name.
-    pub fn iter(&self) -> impl Iterator<Item = &ClusterNode> {
-        self.known.values().map(|read| &read.node)
-    }
-
-    /// Returns conditions for Nodes, or fields of them, that cannot be used.
-    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
-        let bad = self.known.iter().flat_map(|(name, read)| {
-            read.problems.iter().map(move |problem| Condition::BadObject {
-                object: format!("Node {name}"),
-                problem: problem.clone(),
-            })
-        });
-        let left_out = (self.left_out > 0).then_some(Condition::TooManyNodes { left_out: self.left_out });
-        bad.chain(left_out)
-    }
-
-    fn put(&mut self, object: &Object) -> bool {
-        let name = &object.metadata.name;
-        if self.known.len() >= MAX_NODES && !self.known.contains_key(name) {
-            self.left_out += 1;
-            return self.left_out == 1;
-        }
-        let read = read(object);
-        let has_changed = self.known.get(name) != Some(&read);
-        if has_changed {
-            self.known.insert(name.clone(), read);
-        }
-        has_changed
-    }
-}
+/// The nodes of the own cluster, by name.
+pub type Nodes = NodeIndex<ClusterNode>;
 
 /// Returns `true` if a Node has the taint [`TAINT`].
 #[must_use]
@@ -120,19 +49,23 @@ pub fn is_ready(object: &Object) -> bool {
     })
 }
 
-fn read(object: &Object) -> Read {
-    let mut problems: Vec<String> = object.withheld.iter().cloned().collect();
-    let metadata = &object.metadata;
-    let node = ClusterNode {
-        name: metadata.name.clone(),
-        hostname: metadata.labels.get(label::HOSTNAME).unwrap_or(&metadata.name).clone(),
-        addresses: addresses(object, &mut problems),
-        pod_networks: pod_networks(object, &mut problems),
-        clamp_mss: clamp_mss(metadata, &mut problems),
-        transit_addresses: transit_addresses(metadata, &mut problems),
-        is_tainted: is_tainted(object),
-    };
-    Read { node, problems }
+impl Content for ClusterNode {
+    const KIND: Kind = Kind::Node;
+
+    fn read(object: &Object) -> Read<Self> {
+        let mut problems: Vec<String> = object.withheld.iter().cloned().collect();
+        let metadata = &object.metadata;
+        let content = Self {
+            name: metadata.name.clone(),
+            hostname: metadata.labels.get(label::HOSTNAME).unwrap_or(&metadata.name).clone(),
+            addresses: addresses(object, &mut problems),
+            pod_networks: pod_networks(object, &mut problems),
+            clamp_mss: clamp_mss(metadata, &mut problems),
+            transit_addresses: transit_addresses(metadata, &mut problems),
+            is_tainted: is_tainted(object),
+        };
+        Read { content, problems }
+    }
 }
 
 fn addresses(object: &Object, problems: &mut Vec<String>) -> BTreeSet<IpAddr> {
@@ -204,13 +137,15 @@ pub(crate) fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trieste_control::api::Kind;
+    use trieste_control::store::StoreEvent;
 
     use super::*;
+    use crate::condition::Condition;
+    use crate::node_index::MAX_NODES;
 
     #[test]
     fn a_node_is_read_with_both_families_and_its_own_name() {
-        let read = read(&node(&json!({})));
+        let read = ClusterNode::read(&node(&json!({})));
         let expected = ClusterNode {
             name: "n1".to_owned(),
             hostname: "worker-1".to_owned(),
@@ -220,7 +155,7 @@ mod tests {
             transit_addresses: BTreeSet::new(),
             is_tainted: false,
         };
-        assert_eq!(read, Read { node: expected, problems: Vec::new() });
+        assert_eq!(read, Read { content: expected, problems: Vec::new() });
     }
 
     #[test]
@@ -269,10 +204,10 @@ mod tests {
         for (text, expected) in cases {
             let mut object = node(&json!({}));
             object.metadata.annotations.insert(TRANSIT.to_owned(), text.to_owned());
-            let read = read(&object);
+            let read = ClusterNode::read(&object);
             let expected: BTreeSet<IpAddr> = expected.iter().map(|text| text.parse().unwrap()).collect();
             assert_eq!(read.problems.is_empty(), !expected.is_empty(), "{text}");
-            assert_eq!(read.node.transit_addresses, expected, "{text}");
+            assert_eq!(read.content.transit_addresses, expected, "{text}");
         }
     }
 
@@ -287,8 +222,8 @@ mod tests {
         assert_eq!(nodes.conditions().collect::<Vec<_>>(), [Condition::TooManyNodes { left_out: 1 }]);
         let addresses: Vec<_> =
             (0..20).map(|last| json!({"type": "InternalIP", "address": format!("10.0.0.{last}")})).collect();
-        let read = read(&node(&json!({"addresses": addresses})));
-        assert_eq!((read.node.addresses.len(), read.problems.len()), (MAX_PER_NODE, 1));
+        let read = ClusterNode::read(&node(&json!({"addresses": addresses})));
+        assert_eq!((read.content.addresses.len(), read.problems.len()), (MAX_PER_NODE, 1));
     }
 
     #[test]

@@ -23,6 +23,8 @@ const PRIORITY_BEFORE_SOURCE_NAT: i32 = 90;
 const PRIORITY_AFTER_SOURCE_NAT: i32 = 150;
 /// The number of no device, as `nft -j` reports it.
 const NO_DEVICE: &str = "0";
+/// The chain of what comes out of a tunnel.
+const FROM_TUNNEL: &str = "from-tunnel";
 /// Addresses of the VXLANs between nodes (240/8) and of upstream's between clusters (241/8).
 const BETWEEN_NODES_V4: (&str, u8) = ("240.0.0.0", 7);
 /// Neighbour discovery, and what is for the next node alone.
@@ -81,7 +83,11 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
             nft::base_chain(GUARD_TABLE, name, (kind, hook, *priority))
         }),
     );
-    for (chain, _, _, _, rules) in chains {
+    // What comes by other devices passes one rule of it.
+    objects.push(nft::chain(GUARD_TABLE, FROM_TUNNEL));
+    let chains = chains.into_iter().map(|(chain, _, _, _, rules)| (chain, rules));
+    let from_tunnel = Family::ALL.into_iter().flat_map(closed).collect();
+    for (chain, rules) in chains.chain([(FROM_TUNNEL, from_tunnel)]) {
         objects.extend(rules.into_iter().map(|(comment, expr)| {
             json!({"rule": {
                 "family": TABLE_FAMILY, "table": GUARD_TABLE, "chain": chain, "comment": comment, "expr": expr,
@@ -107,7 +113,8 @@ const TO: Direction = Direction { word: "to", address: "daddr", own_port: "sport
 
 fn source_guard(guard: &Guard) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Family::ALL.into_iter().flat_map(untracked).collect();
-    rules.extend(Family::ALL.into_iter().flat_map(closed));
+    let by_tunnel = is(&json!({"meta": {"key": "iifname"}}), "@tunnels");
+    rules.push(("out of a tunnel".to_owned(), json!([by_tunnel, {"jump": {"target": FROM_TUNNEL}}])));
     rules.push(("the ways in from remote clusters".to_owned(), json!([by_inlet("iifname"), accept()])));
     if guard.delivery == Delivery::Ipsec {
         rules.push((
@@ -135,10 +142,9 @@ fn untracked(family: Family) -> [Rule; 2] {
     })
 }
 
-/// Accepts packets by a tunnel only from where the answer cannot leave in clear: networks that are closed on this node, and
+/// Accepts packets out of a tunnel only from where the answer cannot leave in clear: networks that are closed on this node, and
 /// its own cluster. A gateway may let a new cluster's packets in before this node has heard of that.
 fn closed(family: Family) -> Vec<Rule> {
-    let by_tunnel = || is(&json!({"meta": {"key": "iifname"}}), "@tunnels");
     let source = field(protocol(family), "saddr");
     let within = |(address, len): (&str, u8)| is(&source, json!({"prefix": {"addr": address, "len": len}}));
     let between_nodes = match family {
@@ -148,17 +154,11 @@ fn closed(family: Family) -> Vec<Rule> {
     let named = ["remote", "local", "nodes"].map(|set| in_set(family, "saddr", set));
     let sources = named.into_iter().chain(between_nodes).chain([is_own()]);
     let mut rules: Vec<Rule> = sources
-        .map(|source| {
-            (
-                format!("{family} by a tunnel from a source that is closed here"),
-                json!([by_tunnel(), source, accept()]),
-            )
-        })
+        .map(|source| (format!("{family} from a source that is closed here"), json!([source, accept()])))
         .collect();
     rules.push((
-        format!("{family} by a tunnel from a source that is not closed here"),
+        format!("{family} from a source that is not closed here"),
         json!([
-            by_tunnel(),
             is(&json!({"meta": {"key": "nfproto"}}), format!("ipv{}", family.digit())),
             {"counter": format!("unclosed{}", family.digit())},
             drop()

@@ -37,7 +37,7 @@ fn update(from: &Table, to: &Table, commands: &mut Transaction) {
         commands.push(&map_command(("delete", table), frontend, chain));
     }
     for (name, pick) in to.picks.iter().filter(|(name, pick)| from.picks.get(*name) != Some(pick)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": table, "name": name}});
+        let chain = nft::chain(table, name);
         commands.push(&json!({"add": chain}));
         commands.push(&json!({"flush": chain}));
         commands.extend(pick.as_ref().map(|pick| json!({"add": rule(table, name, &picking(pick))})));
@@ -46,7 +46,7 @@ fn update(from: &Table, to: &Table, commands: &mut Transaction) {
         commands.push(&map_command(("add", table), frontend, chain));
     }
     for name in from.picks.keys().filter(|name| !to.picks.contains_key(*name)) {
-        let chain = json!({"chain": {"family": TABLE_FAMILY, "table": table, "name": name}});
+        let chain = nft::chain(table, name);
         commands.extend([json!({"flush": chain}), json!({"delete": chain})]);
     }
 }

@@ -3,15 +3,13 @@
 use std::net::SocketAddr;
 
 use super::screen::Screen;
-use super::{MARKER, Options, TRAFFIC_TIMEOUT, describe, end};
+use super::{MARKER, Options, describe, end, seen_by};
 use crate::capture::Capture;
 use crate::lab::Lab;
 use crate::macvlan::{MacvlanPair, NETWORKS, SERVICE_PORT};
 use crate::netns::Namespace;
-use crate::pair::CONNECT_TIMEOUT;
 use crate::topology::Topology;
-use crate::traffic::{self, Responder};
-use crate::wait::eventually;
+use crate::traffic::Responder;
 
 /// Inner addresses of both clusters, in tcpdump's words.
 const INNER: &str = "net 10.1.0.0/16 or net 10.2.0.0/16 or net 172.20.1.0/24 or net fd00:1::/48 or net fd00:2::/48 or net fd00:20::/64";
@@ -74,12 +72,5 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
 
 /// Sends to each of these; returns what each of them saw.
 fn ask(from: &Namespace, to: Vec<SocketAddr>) -> anyhow::Result<Vec<String>> {
-    let one = |to: SocketAddr| {
-        let receipt = eventually("an answer", CONNECT_TIMEOUT, || {
-            traffic::send_tcp(from, to, MARKER, TRAFFIC_TIMEOUT)
-        })?;
-        receipt.check(MARKER)?;
-        Ok(format!("{to} saw {}", receipt.seen_as.ip()))
-    };
-    to.into_iter().map(one).collect()
+    to.into_iter().map(|to| Ok(format!("{to} saw {}", seen_by(from, to)?))).collect()
 }

@@ -18,10 +18,13 @@ use crate::cluster::{Cluster, Settings};
 use crate::command::Run;
 use crate::interrupt;
 use crate::lab::Lab;
+use crate::netns::Namespace;
+use crate::pair;
 use crate::programs;
 use crate::registry;
 use crate::topology::{Plan, PodPlan, Topology};
 use crate::traffic::{self, Responder};
+use crate::wait::eventually;
 
 pub use clusters::things_to_try;
 use screen::Screen;
@@ -161,6 +164,14 @@ fn end(lab: &Lab, screen: &Screen, step: &str, who: impl Sized) -> anyhow::Resul
         removed.namespaces
     ));
     Ok(())
+}
+
+/// Sends to a pod or service until the first answer; returns the address that it saw.
+fn seen_by(from: &Namespace, to: SocketAddr) -> anyhow::Result<IpAddr> {
+    let send = || traffic::send_tcp(from, to, MARKER, TRAFFIC_TIMEOUT);
+    let receipt = eventually("an answer", pair::CONNECT_TIMEOUT, send)?;
+    receipt.check(MARKER)?;
+    Ok(receipt.seen_as.ip())
 }
 
 fn remove_crashed(screen: &Screen) -> anyhow::Result<()> {

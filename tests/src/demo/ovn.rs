@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use anyhow::Context;
 
 use super::screen::Screen;
-use super::{MARKER, Options, TRAFFIC_TIMEOUT, describe, end};
+use super::{MARKER, Options, describe, end, seen_by};
 use crate::capture::Capture;
 use crate::lab::Lab;
 use crate::ovn::pair::{OvnPair, SOON};
-use crate::pair::CONNECT_TIMEOUT;
 use crate::topology::Topology;
 use crate::traffic::{self, Responder};
-use crate::wait::eventually;
 
 /// Inner addresses of both clusters, in tcpdump's words.
 const INNER: &str = "net 10.1.0.0/16 or net 10.2.0.0/16 or net fd00:1::/48 or net fd00:2::/48";
@@ -90,12 +88,8 @@ fn show_traffic(screen: &Screen, pair: &OvnPair) -> anyhow::Result<()> {
         screen.step(&format!("{} → {}, TCP, both families", client.name, server.name), || {
             let mut lines = Vec::new();
             for ip in server.ips() {
-                let target = SocketAddr::new(ip, responder.port());
-                let receipt = eventually("an answer", CONNECT_TIMEOUT, || {
-                    traffic::send_tcp(&client.namespace, target, MARKER, TRAFFIC_TIMEOUT)
-                })?;
-                receipt.check(MARKER)?;
-                lines.push(format!("{ip} saw {}: the pod's own address", receipt.seen_as.ip()));
+                let seen = seen_by(&client.namespace, SocketAddr::new(ip, responder.port()))?;
+                lines.push(format!("{ip} saw {seen}: the pod's own address"));
             }
             Ok(lines)
         })?;

@@ -135,14 +135,14 @@ fn cilium(observed: &Observed) -> Option<Found> {
     let map = observed.config_maps.get("kube-system/cilium-config")?;
     let source = "ConfigMap kube-system/cilium-config";
     let mut found = Found::new(CILIUM, source);
-    if entry(map, "ipam").is_some_and(|mode| mode.starts_with("cluster-pool")) {
+    let mode = entry(map, "ipam").unwrap_or_default();
+    if mode.starts_with("cluster-pool") {
         let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
             .into_iter()
             .filter_map(|key| entry(map, key))
             .collect();
         found = found.pods(source, Some(&pools.join(",")));
     }
-    let mode = entry(map, "ipam").unwrap_or_default();
     let of_mode = match mode {
         "eni" | "azure" | "alibabacloud" => format!(
             ". With ipam {mode} pods have addresses of the cloud's network, and Cilium delivers what comes from remote clusters: \

@@ -36,18 +36,21 @@ const DEFAULT_LIST: [&str; 11] = [
 
 /// The list of the ConfigMap `ip-masq-agent`.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct List {
     #[serde(rename = "nonMasqueradeCIDRs")]
     networks: Vec<String>,
 }
 
-/// Returns `true` if the cluster has Cilium.
+/// Entries of a ConfigMap.
+type Data = BTreeMap<String, String>;
+
+/// Reads Cilium's settings; `None` if the cluster has none.
 ///
 /// # Errors
 /// When the API server does not say.
-pub(super) async fn is_there(checked: &Checked) -> Result<bool, CheckError> {
-    Ok(data(checked, SETTINGS).await?.is_some())
+pub(super) async fn settings(checked: &Checked) -> Result<Option<Data>, CheckError> {
+    data(checked, SETTINGS).await
 }
 
 /// Looks for remote networks towards which Cilium masquerades.
@@ -56,11 +59,12 @@ pub(super) async fn is_there(checked: &Checked) -> Result<bool, CheckError> {
 /// When the API server does not say.
 pub(super) async fn masquerade(
     checked: &Checked,
+    settings: Option<&Data>,
     remote: &[IpNet],
     steps: &mut dyn Steps,
 ) -> Result<(), CheckError> {
     steps.begin("Cilium detected, checking that it does not masquerade towards other clusters");
-    let Some(settings) = data(checked, SETTINGS).await? else {
+    let Some(settings) = settings else {
         let text =
             format!("there is no ConfigMap {NAMESPACE}/{SETTINGS}: how Cilium masquerades is not known");
         steps.remark(Outcome::Warning, &text);
@@ -74,7 +78,7 @@ pub(super) async fn masquerade(
         );
     }
     let list = data(checked, LIST).await?;
-    for (outcome, text) in problems(&settings, list.as_ref(), remote) {
+    for (outcome, text) in problems(settings, list.as_ref(), remote) {
         steps.remark(outcome, &text);
     }
     steps.end(Outcome::Success);
@@ -82,7 +86,7 @@ pub(super) async fn masquerade(
 }
 
 /// Reads a ConfigMap of Cilium's; `None` if there is none.
-async fn data(checked: &Checked, name: &str) -> Result<Option<BTreeMap<String, String>>, CheckError> {
+async fn data(checked: &Checked, name: &str) -> Result<Option<Data>, CheckError> {
     let maps = Api::<ConfigMap>::namespaced(checked.source.client.clone(), NAMESPACE);
     Ok(match within("Cilium's settings", maps.get(name)).await? {
         Found::There(map) => Some(map.data.unwrap_or_default()),
@@ -91,11 +95,7 @@ async fn data(checked: &Checked, name: &str) -> Result<Option<BTreeMap<String, S
 }
 
 /// Returns what is wrong: networks that are masqueraded, and settings that cannot be read.
-fn problems(
-    settings: &BTreeMap<String, String>,
-    list: Option<&BTreeMap<String, String>>,
-    remote: &[IpNet],
-) -> Vec<(Outcome, String)> {
+fn problems(settings: &Data, list: Option<&Data>, remote: &[IpNet]) -> Vec<(Outcome, String)> {
     let is_on = |key: &str, unset: bool| settings.get(key).map_or(unset, |text| text.trim() == "true");
     if !is_on("enable-bpf-masquerade", false) {
         return Vec::new();
@@ -148,7 +148,7 @@ fn problems(
 }
 
 /// Returns the networks that the agent spares, and what of its list cannot be read.
-fn spared(list: Option<&BTreeMap<String, String>>) -> (Vec<IpNet>, Option<String>) {
+fn spared(list: Option<&Data>) -> (Vec<IpNet>, Option<String>) {
     let Some(text) = list.and_then(|list| list.get("config")) else {
         return (DEFAULT_LIST.iter().filter_map(|text| text.parse().ok()).collect(), None);
     };

@@ -67,14 +67,16 @@ pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckEr
     let (outcome, text) = judge_plugin(plugin);
     steps.remark(outcome, &text);
     steps.end(Outcome::Success);
-    let is_unnamed = plugin == "generic" && cilium::is_there(checked).await?;
-    if is_unnamed && members.iter().any(is_of_us) {
+    let is_cilium = requirements::is_cilium(plugin);
+    let settings = if is_cilium || plugin == "generic" { cilium::settings(checked).await? } else { None };
+    if !is_cilium && settings.is_some() && members.iter().any(is_of_us) {
         let text = "Cilium is the network plugin, and the cluster joined before that had a name: join again, so that route agents learn \
                     from CiliumNode objects which pods are on which node";
         steps.remark(Outcome::Warning, text);
     }
-    if is_unnamed || requirements::is_cilium(plugin) {
-        cilium::masquerade(checked, &remote_networks(&checked.source.gateways().await?), steps).await?;
+    if is_cilium || settings.is_some() {
+        let remote = remote_networks(&checked.source.gateways().await?);
+        cilium::masquerade(checked, settings.as_ref(), &remote, steps).await?;
     }
     if requirements::is_calico(plugin) {
         calico(checked, members.iter().any(is_of_us), steps).await?;

@@ -143,6 +143,12 @@ impl Lab {
         format!("{}-{place}", self.id)
     }
 
+    /// The Ethernet address of a device.
+    pub(crate) fn mac(&self, place: &str, device: &str) -> String {
+        let link = self.ip(place, &["-o", "link", "show", device]);
+        link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+    }
+
     pub(crate) fn ip(&self, place: &str, arguments: &[&str]) -> String {
         run("ip", &[&["-n", &self.name(place)], arguments].concat())
     }

@@ -51,8 +51,7 @@ fn imitate(lab: &Lab) {
         );
         lab.ip(place, &["-6", "route", "add", &format!("fd00:1:0:{net}::10"), "dev", "cni0"]);
         // Its programs answer whoever asks for the router.
-        let link = lab.ip(place, &["-o", "link", "show", "cni0"]);
-        let mac = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
+        let mac = &lab.mac(place, "cni0");
         let router = [
             "neigh",
             "replace",

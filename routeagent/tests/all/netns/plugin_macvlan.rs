@@ -65,8 +65,7 @@ fn add_pod(lab: &Lab, pod: &str, place: &str, host: u8) {
         lab.ip(place, &[family, "rule", "add", "lookup", "500", "priority", "1000"]);
     }
     // IPv6 answers for the addresses of the device that is asked alone: the coordinator writes down where they are.
-    let link = lab.ip(pod, &["-o", "link", "show", "veth0"]);
-    let mac = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
+    let mac = &lab.mac(pod, "veth0");
     for address in [&v4, &v6] {
         lab.ip(place, &["neigh", "replace", address, "lladdr", mac, "dev", "veth-mac", "nud", "permanent"]);
     }
@@ -115,7 +114,7 @@ fn plugin_macvlan_pods_reach_remote_ones_and_are_reached_with_their_own_addresse
         }
         let service = "100.66.0.9:80";
         let seen = talk(&lab, pod, "remote", service, service).unwrap();
-        assert_eq!(seen.to_string(), own_v4(host), "{pod} asks a service");
+        assert_eq!(seen.to_string(), format!("172.20.1.{host}"), "{pod} asks a service");
     }
     assert_eq!(lab.leaked(), (0, 0));
     // Other pods are reached as ever.
@@ -137,8 +136,4 @@ fn plugin_macvlan_pods_reach_remote_ones_and_are_reached_with_their_own_addresse
     announce(&lab, &[]);
     install(&lab);
     assert_eq!(answered(), [false, false]);
-}
-
-fn own_v4(host: u8) -> String {
-    format!("172.20.1.{host}")
 }
