@@ -12,6 +12,7 @@
 //! * [`runner`] — the one loop of every controller: watches, queues, fences, writes, retries.
 //! * [`election`] — the election of a cluster's active gateway.
 //! * [`leader`] — the active gateway's writes: its cluster's one Endpoint.
+//! * [`live_networks`] — the cluster's networks, as its own objects say them while everything runs.
 //! * [`members`] — the other gateways: of this cluster, and all of the remote ones.
 //! * [`publish`] — a gateway's own objects, and when they are written.
 //! * [`connection_status`] — the status of a connection (`connecting`, `connected`, `error`) from counters and handshakes.
@@ -58,6 +59,7 @@ pub mod globalnet;
 pub mod hash;
 pub mod health;
 pub mod leader;
+pub mod live_networks;
 pub mod liveness;
 pub mod logging;
 pub mod members;

@@ -81,6 +81,20 @@ impl<T: Default> FromIterator<IpNet> for NetworkMap<T> {
     }
 }
 
+/// Returns networks without those inside of others of them.
+pub fn outermost(networks: impl IntoIterator<Item = IpNet>) -> Vec<IpNet> {
+    let mut sorted: Vec<IpNet> = networks.into_iter().collect();
+    // A wider network comes before what is inside of it.
+    sorted.sort_by_key(|network| (network.network(), network.prefix_len()));
+    let mut kept: Vec<IpNet> = Vec::new();
+    for network in sorted {
+        if !kept.last().is_some_and(|last| last.contains(&network)) {
+            kept.push(network);
+        }
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -106,6 +120,16 @@ mod tests {
         let is_inside = |text: &str| all.is_inside_another(&net(text));
         assert_eq!(["10.2.3.4", "11.0.0.1"].map(|ip| all.contains(ip.parse().unwrap())), [true, false]);
         assert_eq!([is_inside("10.2.0.0/16"), is_inside("10.0.0.0/8")], [true, false]);
+    }
+
+    #[test]
+    fn a_network_inside_of_another_one_is_left_out_in_both_families() {
+        let all = ["10.2.3.0/24", "10.2.0.0/16", "10.3.0.0/16", "fd00:2:0:1::/64", "fd00:2::/48"];
+        let kept = outermost(all.map(|text| text.parse().unwrap()));
+        assert_eq!(
+            kept.iter().map(IpNet::to_string).collect::<Vec<_>>(),
+            ["10.2.0.0/16", "10.3.0.0/16", "fd00:2::/48"]
+        );
     }
 
     proptest! {

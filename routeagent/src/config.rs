@@ -142,6 +142,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_NODE_TAINT", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub node_taint: bool,
 
+    /// Whether the cluster has Spiderpool: the leading gateway's node then keeps GatewayRoute objects, whatever the network plugin,
+    /// by which `trieste-plugin-sync` keeps Spiderpool's lists of networks.
+    #[arg(long, env = "TRIESTE_SPIDERPOOL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub spiderpool: bool,
+
     /// File that says how the last pass went, for --check.
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::liveness::DEFAULT_FILE)]
     pub pass_file: PathBuf,

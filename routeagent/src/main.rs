@@ -157,7 +157,8 @@ async fn serve(
         tokio::spawn(async move { taint::keep_removed(&store, &name, views, reports).await });
     }
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
-    let zones = serving(&node.plugin).promise().needs_synchronizer.then(|| reconciler.zones());
+    let has_worker = options.spiderpool || serving(&node.plugin).promise().needs_synchronizer;
+    let zones = has_worker.then(|| reconciler.zones());
     let _routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
     let publisher = options.node_name.as_ref().map(|name| {
         let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());

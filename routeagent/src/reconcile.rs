@@ -193,7 +193,7 @@ impl<H: Host> Reconciler<H> {
         let prepared = self.prepare(view, &mut grace, last).await?;
         let Prepared { mut plan, memory, reading, listener, is_new, has_filter, had_services, removed } =
             prepared;
-        if is_new {
+        if is_new && self.zones.receiver_count() > 0 {
             let zone = memory.zone();
             self.zones.send_if_modified(|last| std::mem::replace(last, zone.clone()) != zone);
         }

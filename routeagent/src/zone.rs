@@ -1,6 +1,7 @@
 //! What the network plugin's own database has to say of remote clusters, as objects: GatewayRoute for the gateway's own zone,
 //! NonGatewayRoute for all others (`control/src/api/routes.rs`). The leading gateway's node writes them, from what its driver
-//! accepts; `trieste-plugin-sync`, and upstream's route agents on other nodes, carry them out.
+//! accepts; `trieste-plugin-sync`, and upstream's route agents on other nodes, carry them out. Spiderpool, which may be beside
+//! any plugin, is served by the networks in them.
 //!
 //! ```text
 //!   pass ─▶ Memory::zone ─▶ Zone ─▶ RoutesController ─▶ objects ─▶ trieste-plugin-sync ─▶ OVN's northbound database

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use trieste_control::steps::Steps as _;
-use trieste_diagnose::checks::{self, CheckError, Checked, Port};
+use trieste_diagnose::checks::{self, CheckError, Checked, Port, Remedy};
 use trieste_diagnose::facts::Source;
 
 use super::contexts::{KubeArgs, Target, on_each};
@@ -28,7 +28,7 @@ enum Check {
     /// Run all checks, except those requiring two contexts
     All(KubeArgs),
     /// Check the network plugin
-    Cni(KubeArgs),
+    Cni(CniArgs),
     /// Check the connections of gateways and route agents
     Connections(KubeArgs),
     /// Check that everything is deployed and runs, with no overlapping CIDRs
@@ -55,11 +55,27 @@ enum Firewall {
 }
 
 #[derive(Debug, clap::Args)]
+struct CniArgs {
+    #[command(flatten)]
+    kube: KubeArgs,
+    /// Write what is missing, in each of the clusters that are checked: Calico's IPPools, or the networks that Cilium does not
+    /// masquerade towards. What is written is told before, and the check is made afterwards
+    #[arg(long)]
+    fix: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct TwoClusters {
     #[command(flatten)]
     kube: KubeArgs,
     #[command(flatten)]
     remote: RemoteArgs,
+}
+
+impl CniArgs {
+    const fn remedy(&self) -> Remedy {
+        if self.fix { Remedy::Written } else { Remedy::Explained }
+    }
 }
 
 /// The second cluster.
@@ -95,12 +111,27 @@ impl RemoteArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum One {
     All,
-    Cni,
+    Cni(Remedy),
     Connections,
     Deployment,
     K8sVersion,
     KubeProxyMode,
     IntraCluster,
+}
+
+impl One {
+    /// Returns what the check of the network plugin does about what is missing; `None` without that check.
+    const fn remedy(self) -> Option<Remedy> {
+        match self {
+            Self::All => Some(Remedy::Explained),
+            Self::Cni(remedy) => Some(remedy),
+            Self::Connections
+            | Self::Deployment
+            | Self::K8sVersion
+            | Self::KubeProxyMode
+            | Self::IntraCluster => None,
+        }
+    }
 }
 
 pub(super) async fn run(args: &DiagnoseArgs, output: &mut Output) -> anyhow::Result<ExitCode> {
@@ -110,7 +141,7 @@ pub(super) async fn run(args: &DiagnoseArgs, output: &mut Output) -> anyhow::Res
         Check::Firewall(Firewall::NatDiscovery(args)) => return two(args, Port::NatDiscovery, output).await,
         Check::ServiceDiscovery(args) => return discovery::run(args, output).await,
         Check::All(kube) => (One::All, kube),
-        Check::Cni(kube) => (One::Cni, kube),
+        Check::Cni(args) => (One::Cni(args.remedy()), &args.kube),
         Check::Connections(kube) => (One::Connections, kube),
         Check::Deployment(kube) => (One::Deployment, kube),
         Check::K8sVersion(kube) => (One::K8sVersion, kube),
@@ -149,8 +180,8 @@ async fn check(one: One, checked: &Checked, printer: &mut Printer) -> anyhow::Re
         told(checks::deployment(checked, printer).await, printer);
         separate(one, printer);
     }
-    if is(One::Cni) {
-        told(checks::cni(checked, printer).await, printer);
+    if let Some(remedy) = one.remedy() {
+        told(checks::cni(checked, remedy, printer).await, printer);
     }
     if is(One::Connections) {
         told(checks::connections(checked, printer).await, printer);
@@ -200,4 +231,30 @@ async fn two(args: &TwoClusters, port: Port, output: &mut Output) -> anyhow::Res
 /// The words that make `kubectl` talk to a cluster.
 fn kubectl(context: Option<&str>) -> String {
     context.map(|context| format!(" --context {context}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(subcommand)]
+        what: Check,
+    }
+
+    #[test]
+    fn plugin_fixes_are_written_by_the_check_of_the_network_plugin_alone() {
+        let parsed = |words: &[&str]| Words::try_parse_from([&["diagnose"], words].concat());
+        for (words, remedy) in [(&["cni"][..], Remedy::Explained), (&["cni", "--fix"], Remedy::Written)] {
+            let Check::Cni(args) = parsed(words).unwrap().what else { panic!("{words:?}") };
+            assert_eq!(One::Cni(args.remedy()).remedy(), Some(remedy));
+        }
+        for check in ["all", "connections", "deployment", "k8s-version", "kube-proxy-mode"] {
+            assert!(parsed(&[check]).is_ok() && parsed(&[check, "--fix"]).is_err(), "{check}");
+        }
+        assert_eq!([One::All.remedy(), One::Deployment.remedy()], [Some(Remedy::Explained), None]);
+    }
 }

@@ -15,8 +15,13 @@ const OPERATOR_GROUP: &str = "/apis/submariner.io/v1alpha1";
 /// The components that a version is shown of, in upstream's order, and ours behind.
 const DAEMON_SETS: [&str; 5] =
     [names::GATEWAY, names::ROUTE_AGENT, names::GLOBALNET, "submariner-metrics-proxy", names::PLUGIN_SYNC];
-const DEPLOYMENTS: [&str; 4] =
-    ["submariner-operator", names::DISCOVERY_AGENT, names::DISCOVERY_DNS, names::PLUGIN_SYNC];
+const DEPLOYMENTS: [&str; 5] = [
+    "submariner-operator",
+    names::DISCOVERY_AGENT,
+    names::DISCOVERY_DNS,
+    names::PLUGIN_SYNC,
+    names::SPIDERPOOL_SYNC,
+];
 
 /// A workload of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -39,6 +39,9 @@ pub(super) struct ManifestsArgs {
     /// unix sockets]
     #[arg(long, value_name = "DATABASE", requires = "network_plugin", value_parser = northbound)]
     ovn_northbound: Option<String>,
+    /// With a worker for Spiderpool's hijackCIDR lists
+    #[arg(long)]
+    spiderpool: bool,
     /// The broker's API server
     #[arg(long, value_name = "HOST:PORT")]
     broker_server: Option<String>,
@@ -146,6 +149,7 @@ impl ManifestsArgs {
             options.image = Image::new(image);
         }
         options.load_balancer = self.load_balancer;
+        options.has_spiderpool = self.spiderpool;
         Ok(options)
     }
 }
@@ -180,6 +184,19 @@ mod tests {
         assert!(options(&["--network-plugin", "other"]).unwrap_err().to_string().contains("OVNKubernetes"));
         assert!(options(&["--network-plugin", "calico", "--ovn-northbound", database]).is_err());
         assert!(options(&["--ovn-northbound", database]).is_err());
+    }
+
+    #[test]
+    fn plugin_spiderpool_objects_are_printed_where_asked_for_beside_those_of_any_plugin() {
+        for (words, wanted) in [
+            (&[][..], false),
+            (&["--network-plugin", "calico"], false),
+            (&["--spiderpool"], true),
+            (&["--network-plugin", "calico", "--spiderpool"], true),
+        ] {
+            let printed = to_yaml(&member(&options(words).unwrap()));
+            assert_eq!(printed.contains(names::SPIDERPOOL_SYNC), wanted, "{words:?}");
+        }
     }
 
     #[test]

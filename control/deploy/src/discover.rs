@@ -13,12 +13,16 @@ mod infer;
 mod observe;
 mod ovn;
 mod plugin;
+mod spiderpool;
+mod tracked;
 
 use ipnet::IpNet;
+use trieste_control::live_networks::TrackedLists;
 
 pub use infer::infer;
 pub use observe::{Observed, observe};
 pub use ovn::{Ovn, Zones};
+pub use spiderpool::{Pool, Spiderpool};
 
 use crate::error::DeployError;
 use crate::server::Server;
@@ -33,6 +37,10 @@ pub struct Network {
     pub plugin: Plugin,
     /// How OVN-Kubernetes is laid out, if that is the plugin.
     pub ovn: Option<Ovn>,
+    /// What was found of Spiderpool, if the cluster has it: it may be beside any plugin.
+    pub spiderpool: Option<Spiderpool>,
+    /// The lists of CIDRs that stand in objects which gateways can follow.
+    pub followed: TrackedLists,
     /// Pod CIDRs and who says so; empty if nobody does.
     pub pods: Subnets,
     /// Service CIDRs and who says so; empty if nobody does.

@@ -274,6 +274,9 @@ fn describe(network: &Network) -> Vec<String> {
         lines.push(format!("OVN zones:  {}", ovn.shown_zones()));
         lines.push(format!("OVN databases:  {}", ovn.shown_databases()));
     }
+    if let Some(spiderpool) = &network.spiderpool {
+        lines.push(format!("Spiderpool:  {}: its hijackCIDR lists are kept", spiderpool.shown()));
+    }
     lines.extend([list("Service CIDRs:", &network.services), list("Cluster CIDRs:", &network.pods)]);
     lines
 }
@@ -299,6 +302,8 @@ fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
         service_cidrs: network.services.cidrs.clone(),
         network_plugin: network.plugin.name.clone(),
         ovn: network.ovn.as_ref().map(layout).unwrap_or_default(),
+        has_spiderpool: network.spiderpool.is_some(),
+        followed: network.followed.within(&network.pods.cidrs, &network.services.cidrs),
         ..member.clone()
     }
 }
@@ -404,3 +409,6 @@ pub fn member_of(info: &BrokerInfo, cluster_id: &str, url: Option<&str>, is_inse
     member.service_discovery = info.service_discovery;
     member
 }
+
+#[cfg(test)]
+mod tests;

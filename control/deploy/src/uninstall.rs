@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!   services withdrawn ──▶ gateways cleaned ──▶ left the broker ──▶ next hops withdrawn ──▶ other nodes cleaned
-//!                      ──▶ OVN's database or Calico's pools cleaned ──▶ objects ──▶ namespace, node labels, definitions
+//!                      ──▶ OVN's database or Calico's pools cleaned, and Spiderpool's lists ──▶ objects
+//!                      ──▶ namespace, node labels, definitions
 //! ```
 //!
 //! Gateways go first: peers stop sending, and what is still sent here for a remote cluster ends in the guards of each
 //! node instead of leaving in clear; those go last. With OVN-Kubernetes pods' packets do not pass the nodes' guards: rows of
 //! its database refuse them, and go after the guards. The rows that lead packets to the former gateway's node go before its
 //! guard: that node would forward them in clear. With Calico pods' packets pass the guards, and pools lead nowhere: they go
-//! last, so that nobody is masqueraded while anything still flows. Every step looks at what is there, so that a run that was
-//! interrupted is finished by the next one.
+//! last, so that nobody is masqueraded while anything still flows. So do the entries of Spiderpool's lists, by which what
+//! new pods send comes to the guards: their workers stop before next hops go. Every step looks at what is there, so that a run that
+//! was interrupted is finished by the next one.
 
 mod clean;
 mod leave;
@@ -58,11 +60,12 @@ pub async fn uninstall(
         let local = found.is_broker_of(member).then_some(server);
         leave::broker(server, account.or(local), member, options, steps).await?;
     }
+    pools::hold_lists(server, options, steps).await?;
     plugin::withdraw(server, &options.namespace, options.patience, steps).await?;
     left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
     left.extend(clean::nodes(server, options, PLUGIN_SYNC, "Cleaning OVN's database", steps).await?);
     still_there(left, options, steps)?;
-    pools::remove_pools(server, options, steps).await?;
+    pools::remove_written(server, options, steps).await?;
     // Whatever clusters are left on the broker, one of them may be the one that has just left.
     let stays = look::registered(server, &options.broker_namespace, found.member.as_ref()).await?;
 

@@ -4,6 +4,7 @@ mod cluster;
 mod pods;
 mod policies;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,16 +13,18 @@ use k8s_openapi::api::core::v1::{Node as KubeNode, Pod, Secret};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::timeout;
 use trieste_control::api::{Endpoint, Gateway, GlobalIngressIp, RouteAgent};
 
 pub use cluster::cluster;
-use pods::is_host_network;
-pub(crate) use pods::pod_facts;
+pub(crate) use pods::{is_host_network, pod_facts};
 
 /// Ours: how long an API server may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Ours: so many objects of which there may be very many are read at once.
+const PAGE: u32 = 500;
+/// Calico's pools: of its own API, and of the definitions in which that keeps them.
+pub(crate) const POOL_VERSIONS: [&str; 2] = ["projectcalico.org/v3", "crd.projectcalico.org/v1"];
 /// The Secret with the preshared key.
 const KEY_SECRET: &str = "submariner-ipsec-psk";
 
@@ -175,20 +178,26 @@ impl Source {
     ///
     /// # Errors
     /// As [`Source::list`].
-    pub(crate) async fn pools(&self) -> Result<Vec<Value>, FactError> {
-        let resource = ApiResource {
-            group: "crd.projectcalico.org".to_owned(),
-            version: "v1".to_owned(),
-            api_version: "crd.projectcalico.org/v1".to_owned(),
-            kind: "IPPool".to_owned(),
-            plural: "ippools".to_owned(),
-        };
-        let pools = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
-        Ok(match within("Calico's pools", pools.list(&ListParams::default())).await? {
-            Found::There(list) => {
-                list.items.iter().filter_map(|pool| serde_json::to_value(pool).ok()).collect()
+    pub(crate) async fn pools(&self) -> Result<Vec<DynamicObject>, FactError> {
+        // The definitions first: Calico's own API may be out of order, and nothing of it is needed to read.
+        for api_version in POOL_VERSIONS.into_iter().rev() {
+            if let Some(pools) = self.pools_in(api_version).await? {
+                return Ok(pools);
             }
-            Found::Missing => Vec::new(),
+        }
+        Ok(Vec::new())
+    }
+
+    /// Calico's address pools by one of their versions; `None` where that is not served.
+    ///
+    /// # Errors
+    /// As [`Source::list`].
+    pub(crate) async fn pools_in(&self, api_version: &str) -> Result<Option<Vec<DynamicObject>>, FactError> {
+        let pools = Api::<DynamicObject>::all_with(self.client.clone(), &pool_resource(api_version));
+        let what = format!("IPPools of {api_version}");
+        Ok(match within(&what, pools.list(&ListParams::default())).await? {
+            Found::There(list) => Some(list.items),
+            Found::Missing => None,
         })
     }
 
@@ -221,9 +230,40 @@ pub(crate) async fn within<T>(
         }
         Err(fail(format!("{} ({})", status.message, status.code)))
     });
-    match timeout(PATIENCE, asked).await {
+    match timeout(ANSWER_TIMEOUT, asked).await {
         Ok(found) => found,
-        Err(_) => Err(fail(format!("no answer within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(fail(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))),
+    }
+}
+
+/// Lists objects of which there may be very many, a page at a time; nothing where their kind is not known. `fields` chooses some.
+pub(crate) async fn pages<T: Clone + DeserializeOwned + fmt::Debug>(
+    what: &str,
+    objects: &Api<T>,
+    fields: &str,
+    mut each: impl FnMut(Vec<T>),
+) -> Result<(), FactError> {
+    let mut params = ListParams::default().limit(PAGE);
+    params.field_selector = (!fields.is_empty()).then(|| fields.to_owned());
+    loop {
+        let Found::There(list) = within(what, objects.list(&params)).await? else { return Ok(()) };
+        params.continue_token = list.metadata.continue_.filter(|token| !token.is_empty());
+        each(list.items);
+        if params.continue_token.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns how Calico's pools are served in one of their versions.
+pub(crate) fn pool_resource(api_version: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: api_version.to_owned(),
+        kind: "IPPool".to_owned(),
+        plural: "ippools".to_owned(),
     }
 }
 

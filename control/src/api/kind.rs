@@ -60,6 +60,14 @@ pub enum Kind {
     ConfigMap,
     /// Cilium: a node, with the networks that its pods have.
     CiliumNode,
+    /// Spiderpool: how pods' routes are made where nothing else is set, with networks that lead to the node.
+    SpiderCoordinator,
+    /// Spiderpool: a kind of second device for pods; it may have a list of networks of its own.
+    SpiderMultusConfig,
+    /// Spiderpool: addresses that pods have on the nodes' own networks.
+    SpiderIpPool,
+    /// Kubernetes: networks that services are given addresses of.
+    ServiceCidr,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -98,6 +106,10 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
     Facts { api_version: "v1", has_status_subresource: false, ..ours(kind, name, plural) }
 }
 
+const fn spiderpool(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    Facts { api_version: "spiderpool.spidernet.io/v2beta1", is_namespaced: false, ..ours(kind, name, plural) }
+}
+
 const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     Facts {
         api_version: "multicluster.x-k8s.io/v1alpha1",
@@ -108,7 +120,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 24] = [
+const FACTS: [Facts; 28] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -164,12 +176,28 @@ const FACTS: [Facts; 24] = [
         has_status_subresource: true,
         ..ours(Kind::CiliumNode, "CiliumNode", "ciliumnodes")
     },
+    Facts {
+        has_status_subresource: true,
+        ..spiderpool(Kind::SpiderCoordinator, "SpiderCoordinator", "spidercoordinators")
+    },
+    Facts {
+        is_namespaced: true,
+        ..spiderpool(Kind::SpiderMultusConfig, "SpiderMultusConfig", "spidermultusconfigs")
+    },
+    Facts { has_status_subresource: true, ..spiderpool(Kind::SpiderIpPool, "SpiderIPPool", "spiderippools") },
+    Facts {
+        api_version: "networking.k8s.io/v1",
+        newer_version: Some("networking.k8s.io/v1beta1"),
+        is_namespaced: false,
+        has_status_subresource: true,
+        ..ours(Kind::ServiceCidr, "ServiceCIDR", "servicecidrs")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 24] = {
-        let mut all = [Self::Cluster; 24];
+    pub const ALL: [Self; 28] = {
+        let mut all = [Self::Cluster; 28];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

@@ -75,7 +75,11 @@ impl Object {
             | Kind::Namespace
             | Kind::IpPool
             | Kind::ConfigMap
-            | Kind::CiliumNode => Ok(()),
+            | Kind::CiliumNode
+            | Kind::SpiderCoordinator
+            | Kind::SpiderMultusConfig
+            | Kind::SpiderIpPool
+            | Kind::ServiceCidr => Ok(()),
         }
     }
 }

@@ -72,17 +72,3 @@ fn network(pool: &Object) -> Option<IpNet> {
 fn is_masquerading(pool: &Object) -> bool {
     pool.body.get("spec").and_then(|spec| spec.get("natOutgoing")) == Some(&Value::Bool(true))
 }
-
-/// Returns a cluster's networks without those inside of others of them: Calico refuses pools that overlap.
-fn outermost(networks: &[IpNet]) -> Vec<IpNet> {
-    let mut sorted = networks.to_vec();
-    // A wider network comes before what is inside of it.
-    sorted.sort_by_key(|network| (network.network(), network.prefix_len()));
-    let mut kept: Vec<IpNet> = Vec::new();
-    for network in sorted {
-        if !kept.last().is_some_and(|last| last.contains(&network)) {
-            kept.push(network);
-        }
-    }
-    kept
-}

@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_NAMESPACE", default_value = "submariner-operator")]
     pub namespace: String,
 
-    /// Network plugin of this cluster, as join found it.
+    /// Network plugin of this cluster, as join found it; `spiderpool` for the lists of Spiderpool, beside any of them.
     #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME", default_value = "generic")]
     pub network_plugin: String,
 
@@ -111,6 +111,8 @@ pub enum Plugin {
     Calico,
     /// OVN-Kubernetes: rows of OVN's northbound database.
     Ovn(Box<OvnConfig>),
+    /// Spiderpool: lists of networks that pods reach by way of their node.
+    Spiderpool,
 }
 
 impl Plugin {
@@ -120,6 +122,16 @@ impl Plugin {
         match self {
             Self::Calico => "calico",
             Self::Ovn(_) => "ovn-kubernetes",
+            Self::Spiderpool => "spiderpool",
+        }
+    }
+
+    /// Returns the Lease of the election. A cluster may have Spiderpool beside another one.
+    #[must_use]
+    pub const fn lease(&self) -> &'static str {
+        match self {
+            Self::Calico | Self::Ovn(_) => "trieste-plugin-sync-lock",
+            Self::Spiderpool => "trieste-spiderpool-sync-lock",
         }
     }
 }
@@ -192,9 +204,11 @@ impl Options {
     fn plugin(&self, task: Task) -> anyhow::Result<Plugin> {
         match self.network_plugin.to_lowercase().as_str() {
             "calico" => Ok(Plugin::Calico),
+            "spiderpool" => Ok(Plugin::Spiderpool),
             "ovnkubernetes" => self.ovn(task).map(|config| Plugin::Ovn(Box::new(config))),
             other => bail!(
-                "network plugin `{other}` has no database to write to: this program serves calico and ovnkubernetes; see \
+                "network plugin `{other}` has no database to write to: this program serves calico, ovnkubernetes and \
+                 spiderpool; see \
                  --network-plugin (SUBMARINER_NETWORKPLUGIN)"
             ),
         }

@@ -1,5 +1,6 @@
 //! Start, work and stop.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -11,17 +12,16 @@ use tracing::info;
 use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::liveness::{LivenessFile, check};
 use trieste_control::privileges::Needs;
-use trieste_control::runner::{self, Fence, Handle, Limits, port};
+use trieste_control::runner::{self, Controller, Fence, Handle, Limits, port};
 use trieste_control::signals;
 use trieste_control::store::AnyStore;
 
-use crate::calico::{PoolsController, Wish};
+use crate::calico::{self, PoolsController};
 use crate::config::{Config, Plugin, Task};
 use crate::ovn::{self, OvnConfig};
+use crate::spiderpool::{self, HijackController};
 use crate::status::Status;
 
-/// The Lease of the election.
-pub const LEASE: &str = "trieste-plugin-sync-lock";
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_millis(500);
 /// How long writes that are under way may take when the program ends.
@@ -55,7 +55,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let candidate = config.candidate.as_ref().map(|identity| {
         let election = ElectionConfig {
             namespace: config.namespace.clone(),
-            lease: LEASE.to_owned(),
+            lease: config.plugin.lease().to_owned(),
             identity: identity.clone(),
             timings: Timings::globalnet(),
         };
@@ -69,6 +69,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     );
     let mut work = match &config.plugin {
         Plugin::Calico => Work::Controller(calico(store, config, fence, sender)),
+        Plugin::Spiderpool => Work::Controller(spiderpool(store, config, fence, sender)),
         Plugin::Ovn(ovn) => Work::Loop(spawn_ovn(store, config, (**ovn).clone(), candidate.clone(), sender)),
     };
     let outcome = match config.task {
@@ -115,9 +116,21 @@ impl Work {
 }
 
 fn calico(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
-    let wish = if config.task == Task::Uninstall { Wish::Nothing } else { Wish::Pools };
+    let wish = if config.task == Task::Uninstall { calico::Wish::Nothing } else { calico::Wish::Pools };
+    spawn_controller(PoolsController::new(&config.namespace, wish), store, fence, sender)
+}
+
+fn spiderpool(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
+    let is_removing = config.task == Task::Uninstall;
+    let wish = if is_removing { spiderpool::Wish::Nothing } else { spiderpool::Wish::Networks };
+    spawn_controller(HijackController::new(&config.namespace, wish), store, fence, sender)
+}
+
+fn spawn_controller<C>(controller: C, store: AnyStore, fence: Fence, sender: watch::Sender<Status>) -> Handle
+where
+    C: Controller<Status = Status, Input = Infallible>,
+{
     let publish = move |status: &Status| status.clone().publish(&sender);
-    let controller = PoolsController::new(&config.namespace, wish);
     let inputs = futures::stream::pending().boxed();
     runner::spawn(controller, vec![port(store)], fence, inputs, LIMITS, publish)
 }

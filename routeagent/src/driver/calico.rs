@@ -6,16 +6,9 @@
 //! the leading gateway's node writes. Which node has which pods, Calico alone knows: it delivers what comes from remote
 //! clusters, and one gateway carries traffic unless all are asked for (`trieste_control::requirements`).
 
-use std::net::IpAddr;
-
-use super::kubeproxy::{self, KubeProxy};
-use super::memory::{Parts, Remembered};
+use super::kubeproxy::KubeProxy;
 use super::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
-use crate::state::{ClusterState, Endpoint};
-use crate::zone::Hops;
-
-/// What a change of remote clusters concerns.
-const PARTS: Parts = Parts { hops, ..kubeproxy::PARTS };
+use crate::state::ClusterState;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,13 +41,6 @@ impl Driver for Calico {
     }
 
     fn remember(&self, state: ClusterState, desired: Desired) -> Box<dyn Memory> {
-        Box::new(Remembered::new(PARTS, state, desired))
+        KubeProxy.remember(state, desired)
     }
-}
-
-/// Returns the gateway's address, where this node has the leading one; Calico is told of the networks alone.
-fn hops(state: &ClusterState) -> Option<Hops> {
-    let leader = state.active_endpoint().filter(|leader| leader.hostname == state.node.hostname)?;
-    let own: Vec<IpAddr> = Endpoint::private_address(leader).into_iter().collect();
-    Some(Hops { own, others: Vec::new() })
 }

@@ -11,21 +11,20 @@ mod nexthop_groups;
 mod serve;
 mod worker;
 
+use std::net::IpAddr;
+
 use crate::admit::{Admission, admit};
 use crate::constants::VX_DEVICE;
 use crate::driver::memory::{Parts, Remembered, Routes};
 use crate::driver::refusals::{close_bridges, fail_closed, gateways_inside};
 use crate::driver::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
 use crate::family::Family;
-use crate::state::ClusterState;
+use crate::state::{ClusterState, Endpoint};
+use crate::zone::Hops;
 
 /// What a change of remote clusters concerns.
-pub(super) const PARTS: Parts = Parts {
-    routes,
-    has_table: |state| state.own_endpoint().is_some(),
-    onward: filter::onward,
-    hops: |_| None,
-};
+pub(super) const PARTS: Parts =
+    Parts { routes, has_table: |state| state.own_endpoint().is_some(), onward: filter::onward, hops };
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,6 +85,13 @@ fn routes(desired: &Desired, state: &ClusterState, admission: &Admission) -> Rou
         Some(own) => (gateway::routes(desired, state, own, admission), None),
         None => worker::routes(desired, state, admission),
     }
+}
+
+/// Returns the gateway's address, where this node has the leading one.
+fn hops(state: &ClusterState) -> Option<Hops> {
+    let leader = state.active_endpoint().filter(|leader| leader.hostname == state.node.hostname)?;
+    let own: Vec<IpAddr> = Endpoint::private_address(leader).into_iter().collect();
+    Some(Hops { own, others: Vec::new() })
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trieste_control::admin::Condition;
 use trieste_control::api::GoDuration;
+use trieste_deploy::objects::{example, member};
+use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::command::Run;
 use trieste_tests::guard::root_test;
-use trieste_tests::kubernetes::{Entry, Fleet, GatewayPod, Journal, Place, objects};
+use trieste_tests::kubernetes::{Entry, Fleet, GatewayPod, Journal, Place, objects, rbac};
 use trieste_tests::programs;
 use trieste_tests::wait::eventually;
 
@@ -101,6 +103,64 @@ fn what_a_node_lacks_is_said_and_the_gateway_works() {
         Ok(())
     })
     .unwrap();
+}
+
+/// With the rights that `join` gives; upstream's gateways may not read these objects.
+#[test]
+fn a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn() {
+    let name = "a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn";
+    let Some(_turn) = root_test(name) else { return };
+    let mut fleet = Fleet::new(1).unwrap();
+    let client = fleet.lab.cluster("east").server.client().clone();
+    let mut options = example();
+    NAMESPACE.clone_into(&mut options.namespace);
+    for manifest in member(&options) {
+        let is_here = manifest.namespace().is_none_or(|namespace| namespace == NAMESPACE);
+        if is_here && manifest.kind().contains("Role") && manifest.name() == rbac::GATEWAY {
+            client.apply(manifest.as_value()).unwrap();
+        }
+    }
+    let pods: Vec<String> =
+        fleet.lab.cluster("east").plan.pod_cidrs.iter().map(ToString::to_string).collect();
+    let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
+    let found: Vec<Value> = client.list(ranges).unwrap();
+    let found = found.iter().filter_map(|range| range["spec"]["cidrs"].as_array()).flatten();
+    let found: Vec<&str> = found.filter_map(Value::as_str).collect();
+    let (pods, services) = (pods.join(","), found.join(","));
+    let followed = json!({"services": found}).to_string();
+    client
+        .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "trieste-networks", "namespace": NAMESPACE,
+                "annotations": {"trieste.io/networks-followed": followed}},
+            "data": {"pods": pods, "services": services}}))
+        .unwrap();
+    fleet.start("east", 0).unwrap();
+    fleet.wait_active("east", 0).unwrap();
+    let more = |range: &str| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+            "metadata": {"name": "more"}, "spec": {"cidrs": [range]}})
+    };
+    let until = |what: &str, network: &str, is_there: bool| {
+        eventually(what, TIMEOUT, || {
+            let endpoint = fleet.wait_endpoint("east", 0, Place::Broker)?;
+            let has_it = endpoint["spec"]["subnets"].to_string().contains(network);
+            anyhow::ensure!(has_it == is_there, "{endpoint:#}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    client.post(ranges, &more("10.211.77.0/24")).unwrap();
+    until("the network to be announced", "10.211.77.0/24", true);
+    client.delete(&format!("{ranges}/more")).unwrap();
+    until("the network to be withdrawn", "10.211.77.0/24", false);
+    let object = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/trieste-networks");
+    let left = client.get(&object).unwrap();
+    assert_eq!(
+        (&left["data"]["pods"], &left["data"]["services"]),
+        (&json!(pods), &json!(services)),
+        "{left}"
+    );
+    assert!(!fleet.gateway("east", 0).log().contains("NetworksNotFollowed"));
 }
 
 /// As measured of upstream: passive at first, then the Lease, then the pod is the active one; the Cluster before the

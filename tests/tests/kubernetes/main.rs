@@ -16,4 +16,5 @@ mod routeagent;
 mod scale;
 mod shared;
 mod show;
+mod spiderpool;
 mod store;

@@ -425,17 +425,17 @@ fn writes(cluster: &KubernetesCluster) -> BTreeMap<String, u64> {
     ours.map(|((verb, resource), count)| (format!("{verb} {resource}"), count)).collect()
 }
 
-fn endpoint(name: &str, spec: &Value) -> Value {
+pub(crate) fn endpoint(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "submariner.io/v1", "kind": "Endpoint",
         "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 }
 
 /// The remote Endpoint of the recorded cluster.
-fn remote_spec() -> Value {
+pub(crate) fn remote_spec() -> Value {
     recorded("a-w1")["status"]["remoteEndpoints"][0]["spec"].clone()
 }
 
-fn own_spec(hostname: &str) -> Value {
+pub(crate) fn own_spec(hostname: &str) -> Value {
     let mut spec = remote_spec();
     spec["cluster_id"] = json!("east");
     spec["hostname"] = json!(hostname);

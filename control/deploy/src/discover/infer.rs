@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use trieste_control::requirements::is_ovn_kubernetes;
 
 use super::candidates::{Candidate, choose, contradictions, is_v4, of_pods, of_services};
-use super::{Given, Network, Observed, Subnets, ovn, plugin};
+use super::{Given, Network, Observed, Subnets, ovn, plugin, spiderpool, tracked};
 
 /// Says what the networks are, and what contradicts that.
 pub fn infer(observed: &Observed, given: &Given) -> Network {
@@ -20,7 +20,9 @@ pub fn infer(observed: &Observed, given: &Given) -> Network {
     let said = [(given.pods.as_slice(), pods_by), (given.services.as_slice(), services_by)];
     let pods = settle("pod CIDRs", "--clustercidr", said[0], &pods, &mut warnings);
     let services = settle("service CIDRs", "--servicecidr", said[1], &services, &mut warnings);
-    Network { plugin: found.plugin, ovn, pods, services, extra: Vec::new(), warnings }
+    let spiderpool = spiderpool::find(observed);
+    let followed = tracked::find(observed, &found.plugin.name);
+    Network { plugin: found.plugin, ovn, spiderpool, followed, pods, services, extra: Vec::new(), warnings }
 }
 
 /// Who has said what is not said anew.

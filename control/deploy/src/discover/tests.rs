@@ -4,6 +4,7 @@ use trieste_control::requirements::CILIUM;
 use super::*;
 
 mod ovn;
+mod spiderpool;
 
 pub(super) fn nets(list: &[&str]) -> Vec<IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()

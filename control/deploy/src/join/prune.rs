@@ -5,16 +5,17 @@ use serde_json::Value;
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{MANAGED_BY_LABEL, PLUGIN_ROUTES, PLUGIN_SYNC, TRIESTE};
+use crate::objects::names::{MANAGED_BY_LABEL, PLUGIN_ROUTES, PLUGIN_SYNC, SPIDERPOOL_SYNC, TRIESTE};
 use crate::objects::{self, Manifest, MemberOptions};
 use crate::server::Server;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// Objects that serve a network plugin with a database of its own, in the order in which they go.
-const OF_PLUGIN: [(&str, &str, &str); 9] = [
+/// Objects that serve a network plugin with a database of its own, or Spiderpool, in the order in which they go.
+const OF_PLUGIN: [(&str, &str, &str); 15] = [
     ("apps/v1", "DaemonSet", PLUGIN_SYNC),
     ("apps/v1", "Deployment", PLUGIN_SYNC),
+    ("apps/v1", "Deployment", SPIDERPOOL_SYNC),
     (RBAC, "RoleBinding", PLUGIN_ROUTES),
     (RBAC, "Role", PLUGIN_ROUTES),
     (RBAC, "RoleBinding", PLUGIN_SYNC),
@@ -22,10 +23,15 @@ const OF_PLUGIN: [(&str, &str, &str); 9] = [
     (RBAC, "ClusterRoleBinding", PLUGIN_SYNC),
     (RBAC, "ClusterRole", PLUGIN_SYNC),
     ("v1", "ServiceAccount", PLUGIN_SYNC),
+    (RBAC, "RoleBinding", SPIDERPOOL_SYNC),
+    (RBAC, "Role", SPIDERPOOL_SYNC),
+    (RBAC, "ClusterRoleBinding", SPIDERPOOL_SYNC),
+    (RBAC, "ClusterRole", SPIDERPOOL_SYNC),
+    ("v1", "ServiceAccount", SPIDERPOOL_SYNC),
 ];
 
 /// Removes objects of ours that are not asked for any more: Services such as the load balancer's, and what serves a network
-/// plugin that the cluster does not have any more.
+/// plugin, or Spiderpool, that the cluster does not have any more.
 ///
 /// # Errors
 /// [`DeployError`] if the server refuses.
@@ -39,7 +45,7 @@ pub(super) async fn unwanted(local: &Server, member: &MemberOptions) -> Result<(
             remove(local, &place).await?;
         }
     }
-    // What the database of the former plugin holds has gone with that plugin, or is no harm without it.
+    // What the database of the former plugin holds has gone with that plugin, or is no harm without it; so have Spiderpool's lists.
     for (version, kind, name) in OF_PLUGIN {
         if wanted.iter().any(|manifest| (manifest.kind(), manifest.name()) == (kind, name)) {
             continue;
@@ -100,13 +106,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plugin_calico_objects_of_somebody_else_stay() {
+    async fn plugin_spiderpool_objects_go_with_it_and_leave_those_of_the_plugin() {
+        let routes = ["RoleBinding", "Role"];
+        let rights = ["RoleBinding", "Role", "ClusterRoleBinding", "ClusterRole", "ServiceAccount"];
+        let of_calico = [&["Deployment"], &routes[..], &rights].concat();
+        let of_both = [&["Deployment"; 2], &routes[..], &rights, &rights].concat();
+        for (before, now, left) in [
+            (("generic", true), ("generic", true), [&["Deployment"], &routes[..], &rights].concat()),
+            (("generic", true), ("generic", false), Vec::new()),
+            (("calico", true), ("calico", true), of_both),
+            (("calico", true), ("calico", false), of_calico),
+            (("calico", true), ("generic", true), [&["Deployment"], &routes[..], &rights].concat()),
+            (("OVNKubernetes", true), ("generic", false), Vec::new()),
+        ] {
+            let fake = Fake::default();
+            let mut member = objects::example();
+            for (plugin, has_spiderpool) in [before, now] {
+                member.network_plugin = plugin.to_owned();
+                member.has_spiderpool = has_spiderpool;
+                for manifest in objects::member(&member) {
+                    if [PLUGIN_SYNC, PLUGIN_ROUTES, SPIDERPOOL_SYNC].contains(&manifest.name()) {
+                        fake.put(manifest.as_value().clone());
+                    }
+                }
+            }
+            unwanted(&fake.server(), &member).await.unwrap();
+            assert_eq!(kinds(&fake, &member.namespace), left, "{before:?}, then {now:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn plugin_calico_and_plugin_spiderpool_objects_of_somebody_else_stay() {
         let fake = Fake::default();
         let member = objects::example();
-        let place = ObjectRef::namespaced("apps/v1", "Deployment", &member.namespace, PLUGIN_SYNC);
-        fake.put(serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"namespace": member.namespace, "name": PLUGIN_SYNC}}));
-        unwanted(&fake.server(), &member).await.unwrap();
-        assert!(fake.has(&place));
+        for name in [PLUGIN_SYNC, SPIDERPOOL_SYNC] {
+            let place = ObjectRef::namespaced("apps/v1", "Deployment", &member.namespace, name);
+            fake.put(serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"namespace": member.namespace, "name": name}}));
+            unwanted(&fake.server(), &member).await.unwrap();
+            assert!(fake.has(&place), "{name}");
+        }
     }
 }

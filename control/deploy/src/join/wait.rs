@@ -10,7 +10,9 @@ use super::Plan;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::MemberOptions;
-use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, PLUGIN_SYNC, ROUTE_AGENT};
+use crate::objects::names::{
+    DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, PLUGIN_SYNC, ROUTE_AGENT, SPIDERPOOL_SYNC,
+};
 use crate::pods::{MOST, away_with, counts, pods};
 use crate::server::{POLL, Server};
 
@@ -37,6 +39,11 @@ pub(super) async fn until_up(
     if member.has_calico() {
         steps.begin("Waiting for the workers on Calico's IPPools");
         deployed(local, member, PLUGIN_SYNC, until, patience).await?;
+        steps.end(Outcome::Success);
+    }
+    if member.has_spiderpool {
+        steps.begin("Waiting for the workers on Spiderpool's lists");
+        deployed(local, member, SPIDERPOOL_SYNC, until, patience).await?;
         steps.end(Outcome::Success);
     }
     if member.has_service_discovery() {

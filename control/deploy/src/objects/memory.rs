@@ -24,7 +24,7 @@ impl MemoryLimit {
     /// Ours, for the service discovery agent and DNS server: the server alone has 24 MiB under load (docs/performance.md), and
     /// there is room for what other members may export.
     pub(crate) const DISCOVERY: Self = Self::mebibytes(512);
-    /// Ours, for workers on a network plugin's database: objects of other members 64 MiB, and copies of a few of its tables.
+    /// Ours, for workers on a network plugin's database or Spiderpool's lists: objects of other members 64 MiB, and copies of a few of its tables.
     pub(crate) const PLUGIN_SYNC: Self = Self::mebibytes(256);
     /// Ours, for work before and after a program.
     pub(crate) const BESIDE: Self = Self::mebibytes(128);

@@ -17,7 +17,11 @@ pub const CLUSTERSET_IP: &str = "submariner-clusterset-ip";
 pub const PLUGIN_SYNC: &str = "trieste-plugin-sync";
 /// The Lease of the one worker that writes a database which several of them reach.
 pub const PLUGIN_SYNC_LOCK: &str = "trieste-plugin-sync-lock";
-/// The route agents' Role for what the workers read.
+/// The Deployment of the workers that keep Spiderpool's lists, its container, ServiceAccount and Roles.
+pub const SPIDERPOOL_SYNC: &str = "trieste-spiderpool-sync";
+/// The Lease of the one of them that writes.
+pub const SPIDERPOOL_SYNC_LOCK: &str = "trieste-spiderpool-sync-lock";
+/// The route agents' Role for what all workers read.
 pub const PLUGIN_ROUTES: &str = "trieste-plugin-routes";
 /// The Secret with which workers reach OVN's database over TLS, if anybody makes it: `tls.key`, `tls.crt`, `ca.crt`.
 pub const OVN_TLS_SECRET: &str = "trieste-ovn-tls";

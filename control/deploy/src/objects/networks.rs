@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use trieste_control::api::ClusterNetworks;
+use trieste_control::live_networks::TrackedLists;
 
 use super::options::joined;
 use super::{Manifest, MemberOptions};
@@ -18,7 +19,12 @@ pub(super) fn config_map(options: &MemberOptions) -> Manifest {
         services: joined(&options.service_cidrs),
         extra: joined(&options.extra_cidrs),
     });
-    Manifest::make("v1", "ConfigMap", &options.namespace, ClusterNetworks::OBJECT).with("data", data)
+    let map =
+        Manifest::make("v1", "ConfigMap", &options.namespace, ClusterNetworks::OBJECT).with("data", data);
+    match options.followed.value() {
+        Some(followed) => map.annotated(TrackedLists::ANNOTATION, &followed),
+        None => map,
+    }
 }
 
 /// Returns the variables with the networks of pods and of services.

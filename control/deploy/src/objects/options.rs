@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
+use trieste_control::live_networks::TrackedLists;
 use trieste_control::requirements::{is_calico, is_cilium, is_ovn_kubernetes};
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
@@ -36,6 +37,8 @@ pub struct MemberOptions {
     pub service_cidrs: Vec<IpNet>,
     /// Other networks that are reached by way of this cluster.
     pub extra_cidrs: Vec<IpNet>,
+    /// The lists of pod and service CIDRs that gateways keep as objects of the cluster say.
+    pub followed: TrackedLists,
     /// Globalnet's CIDRs; empty without it.
     pub global_cidrs: Vec<IpNet>,
     /// What other members may claim; empty for private space.
@@ -50,6 +53,8 @@ pub struct MemberOptions {
     pub network_plugin: String,
     /// What was found of OVN-Kubernetes; empty with other plugins.
     pub ovn: OvnLayout,
+    /// Whether the cluster has Spiderpool, whose lists workers keep.
+    pub has_spiderpool: bool,
     /// The kind of cable.
     pub cable_driver: String,
     /// The kind that the set changes from: clusters that have not changed yet are connected by it.
@@ -193,6 +198,7 @@ impl MemberOptions {
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
             extra_cidrs: Vec::new(),
+            followed: TrackedLists::default(),
             global_cidrs: Vec::new(),
             allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),
@@ -200,6 +206,7 @@ impl MemberOptions {
             clusterset_ips_by_default: false,
             network_plugin: String::new(),
             ovn: OvnLayout::default(),
+            has_spiderpool: false,
             cable_driver: "wireguard".to_owned(),
             former_cable_driver: None,
             nat_enabled: false,

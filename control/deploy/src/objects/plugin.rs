@@ -1,14 +1,16 @@
-//! The workers that write a network plugin's database, where the plugin has one: OVN-Kubernetes, Calico.
+//! The workers that write a network plugin's database, where the plugin has one: OVN-Kubernetes, Calico. And those that keep the
+//! lists of Spiderpool, which may be beside any plugin.
 //!
 //! ```text
 //!   route agents ──GatewayRoute, NonGatewayRoute──▶ DaemonSet ──rows──▶ OVN's northbound database, one or one per node
 //!                ──GatewayRoute──▶ Deployment ──IPPools──▶ Calico, by the API server
+//!                ──GatewayRoute──▶ Deployment ──hijackCIDR lists──▶ Spiderpool, by the API server
 //! ```
 
 use serde_json::{Value, json};
 
 use super::deployment::Deployment;
-use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC};
+use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC, SPIDERPOOL_SYNC};
 use super::options::joined;
 use super::pod::{Daemon, Volume, field, node_selector, path, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
@@ -17,6 +19,10 @@ use super::{Manifest, MemberOptions, MemoryLimit};
 const PROGRAM: &str = "trieste-plugin-sync";
 /// The `component` label of its pods.
 const COMPONENT: &str = "plugin-sync";
+/// Likewise of those that keep Spiderpool's lists.
+const SPIDERPOOL_COMPONENT: &str = "spiderpool-sync";
+/// The program's word for Spiderpool, where it has a network plugin's name else.
+const SPIDERPOOL: &str = "spiderpool";
 
 /// What a worker has written stays when it ends; its last writes are given two seconds, and its term is handed over.
 const GRACE_SECONDS: u32 = 5;
@@ -30,12 +36,15 @@ const TLS: &str = "/etc/trieste/ovn";
 const SOCKETS: [(&str, &str); 3] =
     [("ovn-ic", "/var/run/ovn-ic"), ("openvswitch", "/var/run/openvswitch"), ("ovn", "/var/run/ovn")];
 
-/// Returns the workers that a member needs, if its plugin has a database.
-pub(super) fn workers(options: &MemberOptions) -> Option<Manifest> {
-    if options.has_ovn() {
-        return Some(daemon_set(options));
-    }
-    options.has_calico().then(|| deployment(options))
+/// Returns the workers that a member needs: on its plugin's database, if it has one, and on Spiderpool's lists, if it has that.
+pub(super) fn workers(options: &MemberOptions) -> Vec<Manifest> {
+    let of_ovn = options.has_ovn().then(|| daemon_set(options));
+    let of_calico =
+        options.has_calico().then(|| deployment(options, PLUGIN_SYNC, COMPONENT, options.plugin()));
+    let of_spiderpool = options
+        .has_spiderpool
+        .then(|| deployment(options, SPIDERPOOL_SYNC, SPIDERPOOL_COMPONENT, SPIDERPOOL));
+    of_ovn.into_iter().chain(of_calico).chain(of_spiderpool).collect()
 }
 
 /// Returns one worker on every node. It has no capability: OVN's sockets are root's, and that is all it needs.
@@ -73,19 +82,24 @@ fn daemon_set(options: &MemberOptions) -> Manifest {
     daemon.manifest()
 }
 
-/// Returns two workers, on two nodes where there are two, of which one is elected to write: pools belong to no node, and what a
-/// worker needs is the API server.
-fn deployment(options: &MemberOptions) -> Manifest {
+/// Returns two workers, on two nodes where there are two, of which one is elected to write: pools and lists belong to no node, and
+/// what a worker needs is the API server.
+fn deployment(
+    options: &MemberOptions,
+    name: &'static str,
+    component: &'static str,
+    plugin: &str,
+) -> Manifest {
     let variables = [
         variable("SUBMARINER_NAMESPACE", &options.namespace),
-        variable("SUBMARINER_NETWORKPLUGIN", options.plugin()),
+        variable("SUBMARINER_NETWORKPLUGIN", plugin),
         variable("SUBMARINER_DEBUG", options.debug.to_string()),
         field("POD_NAME", "metadata.name"),
     ];
     let deployment = Deployment {
         options,
-        name: PLUGIN_SYNC,
-        component: COMPONENT,
+        name,
+        component,
         replicas: 2,
         container: container(&variables),
         volumes: vec![run_folder()],
@@ -94,7 +108,7 @@ fn deployment(options: &MemberOptions) -> Manifest {
     deployment.manifest()
 }
 
-/// Returns what the containers of both have in common.
+/// Returns what the containers of all have in common.
 fn container(variables: &[Value]) -> Value {
     let program = path(PROGRAM);
     json!({

@@ -5,7 +5,6 @@
 //! and `routeagent/src/source*`; a right that none of them uses does not belong here.
 
 use serde_json::{Value, json};
-use trieste_control::api::ClusterNetworks;
 use trieste_control::members::paths_namespace;
 
 use super::names::{
@@ -16,44 +15,23 @@ use super::{Manifest, MemberOptions};
 
 mod clusterset;
 mod discovery;
+mod gateway;
 mod globalnet;
 mod plugin;
+mod right;
 
 pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
+use gateway::{GATEWAY_BESIDE, GATEWAY_EVERYWHERE, GATEWAY_HERE};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
-pub use plugin::{CALICO_ACCOUNT, CILIUM_NODES, OVN_ACCOUNT, PLUGIN_ROUTES_HERE};
+pub use plugin::{
+    CALICO_ACCOUNT, CALICO_POOLS, CILIUM_NODES, OVN_ACCOUNT, PLUGIN_ROUTES_HERE, SPIDERPOOL_ACCOUNT,
+};
+pub use right::{Account, Right};
+use right::{MULTI_CLUSTER, SUBMARINER};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const API_VERSION: &str = "rbac.authorization.k8s.io/v1";
-
-/// Some verbs on some resources, and what for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Right {
-    /// The API group; empty for Kubernetes' core group.
-    pub group: &'static str,
-    /// The resources, subresources as `pods/log`.
-    pub resources: &'static [&'static str],
-    /// The only objects that may be touched; empty means all.
-    pub names: &'static [&'static str],
-    /// The verbs.
-    pub verbs: &'static [&'static str],
-    /// What needs it.
-    pub reason: &'static str,
-}
-
-/// An account of a member's cluster.
-#[derive(Debug, Clone, Copy)]
-pub struct Account {
-    /// The name of the ServiceAccount and of its Roles.
-    pub name: &'static str,
-    /// What it may do in the member's namespace.
-    pub here: &'static [Right],
-    /// What it may do in the namespace beside it, in which gateways tell of themselves.
-    pub beside: &'static [Right],
-    /// What it may do in the whole cluster.
-    pub everywhere: &'static [Right],
-}
 
 /// The accounts of a member's cluster.
 pub const ACCOUNTS: [Account; 2] = [
@@ -63,116 +41,6 @@ pub const ACCOUNTS: [Account; 2] = [
         here: ROUTE_AGENT_HERE,
         beside: ROUTE_AGENT_BESIDE,
         everywhere: ROUTE_AGENT_EVERYWHERE,
-    },
-];
-
-const SUBMARINER: &str = "submariner.io";
-const MULTI_CLUSTER: &str = "multicluster.x-k8s.io";
-
-const GATEWAY_HERE: &[Right] = &[
-    Right {
-        group: SUBMARINER,
-        resources: &["clusters", "endpoints"],
-        names: &[],
-        verbs: &["list", "watch", "create", "update", "delete"],
-        reason: "the leader writes its own, copies others' from the broker, and removes both when uninstalled",
-    },
-    Right {
-        group: SUBMARINER,
-        resources: &["gateways"],
-        names: &[],
-        verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
-        reason: "each gateway publishes its status, and between times its sign of life alone; the leader removes those of gateways that are gone",
-    },
-    Right {
-        group: SUBMARINER,
-        resources: &["routeagents"],
-        names: &[],
-        verbs: &["list", "watch"],
-        reason: "a gateway learns which nodes take packets for services",
-    },
-    Right {
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: &["submariner-gateway-lock"],
-        verbs: &["get", "list", "watch", "update", "delete"],
-        reason: "gateways elect their leader; the last one removes the Lease when uninstalled",
-    },
-    Right {
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: &[],
-        verbs: &["create"],
-        reason: "the first gateway makes the Lease; Kubernetes cannot restrict creation to a name",
-    },
-    Right {
-        group: "",
-        resources: &["pods"],
-        names: &[],
-        verbs: &["get", "list", "watch", "update"],
-        reason: "a gateway labels its own pod as active or passive, for the load balancer, and keeps it so",
-    },
-    Right {
-        group: "",
-        resources: &["configmaps"],
-        names: &[ClusterNetworks::OBJECT],
-        verbs: &["get", "list", "watch"],
-        reason: "gateways follow the cluster's networks, which may change while they run",
-    },
-    Right {
-        group: "",
-        resources: &["services"],
-        names: &[],
-        verbs: &["get", "list", "watch"],
-        reason: "a gateway behind a load balancer publishes the address that the Service got; lb:NAME says which",
-    },
-    Right {
-        group: "",
-        resources: &["events"],
-        names: &[],
-        verbs: &["create"],
-        reason: "a gateway tells what happened to it",
-    },
-];
-
-const GATEWAY_BESIDE: &[Right] = &[
-    Right {
-        group: SUBMARINER,
-        resources: &["endpoints"],
-        names: &[],
-        verbs: &["list", "watch", "create", "update", "delete"],
-        reason: "each gateway tells the others of itself; what one that has vanished has said is removed by the others",
-    },
-    Right {
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: &[],
-        verbs: &["list", "create", "update", "delete"],
-        reason: "each gateway has shares of the outside ports of translation; the last one removes them when uninstalled",
-    },
-];
-
-const GATEWAY_EVERYWHERE: &[Right] = &[
-    Right {
-        group: "",
-        resources: &["nodes"],
-        names: &[],
-        verbs: &["get", "list", "watch"],
-        reason: "a gateway follows the settings on its own Node; which one that is, a Role cannot say",
-    },
-    Right {
-        group: "",
-        resources: &["services"],
-        names: &[],
-        verbs: &["list", "watch"],
-        reason: "gateways send packets for a service to a node that has a back end",
-    },
-    Right {
-        group: "discovery.k8s.io",
-        resources: &["endpointslices"],
-        names: &[],
-        verbs: &["list", "watch"],
-        reason: "which nodes those are",
     },
 ];
 
@@ -396,7 +264,9 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let taint = if options.node_taint { NODE_TAINT } else { &[] };
     let nodes = if options.has_cilium() { CILIUM_NODES } else { &[] };
-    let mut manifests = of_accounts(namespace, &ACCOUNTS, (ROUTE_AGENT, &[taint, nodes].concat()));
+    let pools = if options.has_calico() { CALICO_POOLS } else { &[] };
+    let more = [(ROUTE_AGENT, [taint, nodes].concat()), (GATEWAY, pools.to_vec())];
+    let mut manifests = of_accounts(namespace, &ACCOUNTS, &more);
     if !options.global_cidrs.is_empty() {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {
             manifests.push(role(scope, GLOBALNET, rights));
@@ -409,28 +279,21 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
             manifests.push(binding(scope, CLUSTERSET_IP, CLUSTERSET_IP, (namespace, ROUTE_AGENT)));
         }
     }
-    if let Some(account) = plugin_account(options) {
-        manifests.extend(of_accounts(namespace, &[account], ("", &[])));
+    let workers = plugin::accounts(options);
+    if !workers.is_empty() {
+        manifests.extend(of_accounts(namespace, &workers, &[]));
         manifests.push(role(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES_HERE));
         manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
     }
     if options.has_service_discovery() {
         let global = if options.global_cidrs.is_empty() { &[] } else { DISCOVERY_GLOBALNET };
-        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, (DISCOVERY_AGENT, global)));
+        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, &[(DISCOVERY_AGENT, global.to_vec())]));
     }
     manifests
 }
 
-/// Returns the workers' account, if the plugin has a database.
-fn plugin_account(options: &MemberOptions) -> Option<Account> {
-    if options.has_ovn() {
-        return Some(OVN_ACCOUNT);
-    }
-    options.has_calico().then_some(CALICO_ACCOUNT)
-}
-
-/// Makes accounts, Roles and bindings; one account has more rights in the whole cluster than usual.
-fn of_accounts(namespace: &str, accounts: &[Account], (who, more): (&str, &[Right])) -> Vec<Manifest> {
+/// Makes accounts, Roles and bindings; some accounts have `more` rights in the whole cluster than usual.
+fn of_accounts(namespace: &str, accounts: &[Account], more: &[(&str, Vec<Right>)]) -> Vec<Manifest> {
     let paths = paths_namespace(namespace);
     let of = |account: &Account| {
         [(namespace, account.here), (paths.as_str(), account.beside), ("", account.everywhere)]
@@ -439,8 +302,9 @@ fn of_accounts(namespace: &str, accounts: &[Account], (who, more): (&str, &[Righ
     for place in 0..3 {
         for account in accounts {
             let (scope, rights) = of(account)[place];
-            let more = if scope.is_empty() && account.name == who { more } else { &[] };
-            let rights = [rights, more].concat();
+            let besides = more.iter().filter(|(who, _)| scope.is_empty() && account.name == *who);
+            let rights: Vec<Right> =
+                rights.iter().chain(besides.flat_map(|(_, rights)| rights)).copied().collect();
             if !rights.is_empty() {
                 roles.push(role(scope, account.name, &rights));
                 bindings.push(binding(scope, account.name, account.name, (namespace, account.name)));

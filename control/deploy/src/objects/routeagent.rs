@@ -33,6 +33,9 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
     }
+    if options.has_spiderpool {
+        variables.push(variable("TRIESTE_SPIDERPOOL", "true"));
+    }
     let container = json!({
         "command": [path("trieste-routeagent")],
         "env": variables,

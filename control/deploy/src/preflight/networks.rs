@@ -1,11 +1,16 @@
 //! Whether a cluster's addresses are its own.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 use trieste_control::api::{ClusterNetworks, ClusterSpec, overlap};
 use trieste_control::claims::Allowed;
 
 use super::Finding;
 use crate::discover::Network;
+
+/// Most networks of pools that are named.
+const MOST: usize = 8;
 
 /// The other clusters of the broker: what each says of itself.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +19,7 @@ pub struct Others(pub Vec<ClusterSpec>);
 /// Looks at our networks, the global ones included, and everybody else's.
 pub fn networks(id: &str, own: &Network, global: &[IpNet], others: &Others) -> Vec<Finding> {
     let warnings = own.warnings.iter().map(|warning| (warning.clone(), String::new()));
-    let warnings = warnings.chain(not_taken(own, global));
+    let warnings = warnings.chain(not_taken(own, global)).chain(unannounced(own, global));
     let mut findings: Vec<Finding> = warnings.map(|(text, next)| Finding::suspect(text, next)).collect();
     for (what, flag, subnets) in
         [("pod", "--clustercidr", &own.pods), ("service", "--servicecidr", &own.services)]
@@ -69,6 +74,35 @@ fn not_taken(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
     })
 }
 
+/// Returns which networks of Spiderpool's pods are not announced, and what to do. With global addresses others are announced on
+/// purpose, and a family of which nothing is announced is left out on purpose.
+fn unannounced(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
+    let spiderpool = own.spiderpool.as_ref().filter(|_| global.is_empty())?;
+    let announced = [own.pods.cidrs.as_slice(), &own.services.cidrs, &own.extra].concat();
+    let announced = IpNet::aggregate(&announced);
+    let mut missing: BTreeMap<IpNet, &str> = BTreeMap::new();
+    for pool in &spiderpool.pools {
+        let is_family = |net: &&IpNet| net.addr().is_ipv4() == pool.network.addr().is_ipv4();
+        let mut of_family = announced.iter().filter(is_family).peekable();
+        if of_family.peek().is_some() && !of_family.any(|net| net.contains(&pool.network)) {
+            missing.entry(pool.network).or_insert(&pool.name);
+        }
+    }
+    let named = missing.iter().take(MOST).map(|(network, name)| format!("{network} (SpiderIPPool {name})"));
+    let named: Vec<String> = named.collect();
+    let more = missing.len().saturating_sub(MOST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!missing.is_empty()).then(|| {
+        (
+            format!(
+                "the cluster does not announce {}{more}: pods' addresses in these networks are not reachable from other clusters",
+                named.join(", ")
+            ),
+            "pass them as --extra-cidrs, which takes all such networks of the cluster".to_owned(),
+        )
+    })
+}
+
 fn clash(mine: &[IpNet], is_global: bool, other: &ClusterSpec) -> Option<Finding> {
     let facts = match other.parse() {
         Ok(facts) => facts,
@@ -93,7 +127,7 @@ fn clash(mine: &[IpNet], is_global: bool, other: &ClusterSpec) -> Option<Finding
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::Subnets;
+    use crate::discover::{Pool, Spiderpool, Subnets};
     use trieste_control::steps::Outcome;
 
     fn subnets(list: &[&str]) -> Subnets {
@@ -170,6 +204,50 @@ mod tests {
         assert!(next.contains("--allow-remote-cidrs"), "{next}");
         // What the others see is the global CIDR.
         assert_eq!(doubts(&public, &nets(&["242.1.0.0/16"])), []);
+    }
+
+    #[test]
+    fn plugin_spiderpool_networks_of_pools_that_are_not_announced_are_a_warning() {
+        let pool =
+            |(index, net): (usize, &&str)| Pool { name: format!("p{index}"), network: net.parse().unwrap() };
+        let warnings = |pools: &[&str], extra: &[&str], global: &[&str]| -> Vec<String> {
+            let pools = pools.iter().enumerate().map(pool).collect();
+            let spiderpool = Some(Spiderpool { coordinators: vec!["default".to_owned()], pools });
+            let own = own(&["10.1.0.0/16"], &["10.96.0.0/16"]);
+            let own = Network { spiderpool, extra: nets(extra), ..own };
+            let findings = networks("east", &own, &nets(global), &Others::default());
+            assert!(findings.iter().all(|finding| finding.outcome != Outcome::Failure), "{findings:?}");
+            let warnings = findings.iter().filter(|finding| finding.outcome == Outcome::Warning);
+            warnings.map(Finding::line).collect()
+        };
+        let text = |named: &str| {
+            format!(
+                "the cluster does not announce {named}: pods' addresses in these networks are not reachable from other clusters; pass \
+                 them as --extra-cidrs, which takes all such networks of the cluster"
+            )
+        };
+        for (pools, extra, named) in [
+            (&[][..], &[][..], None),
+            (&["10.1.4.0/24", "10.96.7.0/24"], &[], None),
+            (&["172.20.1.0/24"], &[], Some("172.20.1.0/24 (SpiderIPPool p0)")),
+            (&["172.20.1.0/24"], &["172.20.1.0/24"], None),
+            // Two halves are the whole; one is not.
+            (&["172.20.0.0/23"], &["172.20.0.0/24", "172.20.1.0/24"], None),
+            (&["172.20.0.0/23"], &["172.20.0.0/24"], Some("172.20.0.0/23 (SpiderIPPool p0)")),
+            // Pools of one network are one; a family that is not announced at all is left out on purpose.
+            (
+                &["172.20.1.0/24", "172.20.1.0/24", "fd00:20::/64"],
+                &[],
+                Some("172.20.1.0/24 (SpiderIPPool p0)"),
+            ),
+            (&["fd00:20::/64"], &["fd00:21::/64"], Some("fd00:20::/64 (SpiderIPPool p0)")),
+        ] {
+            assert_eq!(warnings(pools, extra, &[]), Vec::from_iter(named.map(text)), "{pools:?} {extra:?}");
+            assert_eq!(warnings(pools, extra, &["242.0.0.0/16"]), Vec::<String>::new(), "with globalnet");
+        }
+        let many: Vec<String> = (0..10).map(|index| format!("172.20.{index}.0/24")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(warnings(&many, &[], &[])[0].contains("172.20.7.0/24 (SpiderIPPool p7) and 2 more:"));
     }
 
     #[test]

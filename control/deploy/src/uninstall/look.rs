@@ -12,7 +12,7 @@ use crate::join::MADE_FOR;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, MANAGED_BY_LABEL, NAMESPACE, PLUGIN_SYNC,
-    PLUGIN_SYNC_LOCK, ROUTE_AGENT, SUBMARINER, TRIESTE, policy_name,
+    PLUGIN_SYNC_LOCK, ROUTE_AGENT, SPIDERPOOL_SYNC_LOCK, SUBMARINER, TRIESTE, policy_name,
 };
 use crate::server::Server;
 
@@ -326,7 +326,9 @@ async fn inside(server: &Server, namespace: &str) -> Result<Vec<ObjectRef>, Depl
 
 /// Says whether a Lease of this name in a namespace of ours is one of a program's.
 fn is_our_lease(name: &str) -> bool {
-    name.starts_with("submariner-") || name.starts_with(SLOT_PREFIX) || name == PLUGIN_SYNC_LOCK
+    name.starts_with("submariner-")
+        || name.starts_with(SLOT_PREFIX)
+        || [PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC_LOCK].contains(&name)
 }
 
 /// Returns Calico's IPPools of remote networks, where the member's plugin is Calico. The workers remove them; these are what stays if

@@ -1,4 +1,5 @@
-//! Calico's IPPools of remote networks are removed by the program that has made them: one pod, since they belong to no node.
+//! Calico's IPPools of remote networks, and their entries in Spiderpool's lists, are removed by the program that has made them: one
+//! pod, since they belong to no node.
 //!
 //! ```text
 //!   workers run ──▶ cleaner made, without pods ──▶ workers deleted ──▶ next hops deleted ──▶ cleaner has one pod
@@ -6,7 +7,8 @@
 //! ```
 //!
 //! The cleaner is made of the workers' Deployment, before that goes: a run that is interrupted anywhere leaves one of the two. A
-//! worker on a node that does not answer may go on for a while; without next hops it makes no pool.
+//! worker on a node that does not answer may go on for a while; without next hops it makes no pool and no entry. The workers on
+//! Spiderpool's lists are deleted long before the rest, and leave the entries.
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -18,47 +20,95 @@ use super::plugin::delete_next_hops;
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::PLUGIN_SYNC;
+use crate::objects::names::{PLUGIN_SYNC, SPIDERPOOL_SYNC};
 use crate::pods::pods;
 use crate::server::{POLL, Server};
 
-/// The Deployment that removes pools.
-const CLEANER: &str = "trieste-plugin-sync-uninstall";
+/// A Deployment that removes what the workers of another one have written, and the texts about it.
+#[derive(Debug)]
+struct Cleaner {
+    name: &'static str,
+    /// The workers' Deployment, and its container.
+    workers: &'static str,
+    title: &'static str,
+    /// What has happened if the pod does not get done.
+    failure: &'static str,
+    /// What then becomes of what they have written, where it is not waited for.
+    left: &'static str,
+}
 
-/// What becomes of pools for which the pod is not waited any longer.
-const LEFT: &str = "those that are left are deleted with the objects, without waiting for Calico; that is also done by: kubectl \
-     delete ippools.crd.projectcalico.org -l submariner.io/ippool=true";
+/// Removes Calico's IPPools.
+const CALICO: Cleaner = Cleaner {
+    name: "trieste-plugin-sync-uninstall",
+    workers: PLUGIN_SYNC,
+    title: "Removing Calico's IPPools of remote networks",
+    failure: "Calico's IPPools of remote networks were not removed",
+    left: "those that are left are deleted with the objects, without waiting for Calico; that is also done by: kubectl \
+           delete ippools.crd.projectcalico.org -l submariner.io/ippool=true",
+};
 
-/// Removes the pools of remote networks, if workers have been there to make them. Their account has to be there still.
+/// Removes the entries of Spiderpool's lists.
+const SPIDERPOOL: Cleaner = Cleaner {
+    name: "trieste-spiderpool-sync-uninstall",
+    workers: SPIDERPOOL_SYNC,
+    title: "Removing remote networks from Spiderpool's hijackCIDR lists",
+    failure: "the entries of remote networks in Spiderpool's hijackCIDR lists were not removed",
+    left: "remote clusters' networks stay in the hijackCIDR lists; the annotation trieste.io/hijack-cidrs of SpiderCoordinators \
+           and SpiderMultusConfigs names them: take them out of these lists, and the annotation with them",
+};
+
+/// Removes what workers have written for remote networks, if there have been any. Their accounts have to be there still.
 ///
 /// # Errors
-/// [`DeployError`] if the server refuses, or the pools are not gone in time; the next run goes on from there.
-pub(super) async fn remove_pools(
+/// [`DeployError`] if the server refuses, or it is not gone in time; the next run goes on from there.
+pub(super) async fn remove_written(
     server: &Server,
     options: &Uninstall,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let deployment = |name: &str| ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, name);
-    let (place, cleaner) = (deployment(PLUGIN_SYNC), deployment(CLEANER));
-    let live = server.find(&place).await?;
-    let mut made = server.find(&cleaner).await?;
-    if live.is_none() && made.is_none() {
+    for cleaner in [&CALICO, &SPIDERPOOL] {
+        clean(server, options, cleaner, steps).await?;
+    }
+    Ok(())
+}
+
+/// Stops the workers on Spiderpool's lists, before next hops are deleted for the sake of a plugin: the workers would follow, and what
+/// new pods send would not come to their nodes' guards while there are any.
+///
+/// # Errors
+/// [`DeployError`] if the server refuses, or workers do not end; the next run goes on from there.
+pub(super) async fn hold_lists(
+    server: &Server,
+    options: &Uninstall,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    if server.find(&deployment(options, SPIDERPOOL.workers)).await?.is_none() {
         return Ok(());
     }
-    steps.begin("Removing Calico's IPPools of remote networks");
-    if let Some(live) = &live {
-        if made.is_none() {
-            made = Some(server.create(&cleaner_of(live, &options.namespace)).await?);
-        }
-        remove(server, &place).await?;
+    steps.begin("Stopping the workers on Spiderpool's lists");
+    stop(server, options, &SPIDERPOOL).await?;
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+async fn clean(
+    server: &Server,
+    options: &Uninstall,
+    of: &Cleaner,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    let (workers, cleaner) = (deployment(options, of.workers), deployment(options, of.name));
+    if server.find(&workers).await?.is_none() && server.find(&cleaner).await?.is_none() {
+        return Ok(());
     }
-    gone(server, options, PLUGIN_SYNC).await?;
+    steps.begin(of.title);
+    let made = stop(server, options, of).await?;
     delete_next_hops(server, &options.namespace).await?;
     if made.is_some_and(|made| made["spec"]["replicas"] == 0) {
         server.merge(&cleaner, &json!({"spec": {"replicas": 1}})).await?;
     }
-    removed(server, options, &cleaner, steps).await?;
-    for app in [PLUGIN_SYNC, CLEANER] {
+    removed(server, options, of, &cleaner, steps).await?;
+    for app in [of.workers, of.name] {
         abandon(server, options, app).await?;
     }
     remove(server, &cleaner).await?;
@@ -66,30 +116,49 @@ pub(super) async fn remove_pools(
     Ok(())
 }
 
-/// Returns the Deployment that removes the pools, without a pod as yet.
-fn cleaner_of(live: &Value, namespace: &str) -> Value {
-    let labels = labels(CLEANER);
+/// Makes the cleaner, without a pod as yet, and deletes the workers; returns the cleaner.
+async fn stop(server: &Server, options: &Uninstall, of: &Cleaner) -> Result<Option<Value>, DeployError> {
+    let (workers, cleaner) = (deployment(options, of.workers), deployment(options, of.name));
+    let mut made = server.find(&cleaner).await?;
+    if let Some(live) = server.find(&workers).await? {
+        if made.is_none() {
+            made = Some(server.create(&cleaner_of(&live, of.name, &options.namespace)).await?);
+        }
+        remove(server, &workers).await?;
+    }
+    gone(server, options, of.workers).await?;
+    Ok(made)
+}
+
+fn deployment(options: &Uninstall, name: &str) -> ObjectRef {
+    ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, name)
+}
+
+/// Returns the Deployment that cleans up after another one, without a pod as yet.
+fn cleaner_of(live: &Value, name: &str, namespace: &str) -> Value {
+    let labels = labels(name);
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"namespace": namespace, "name": CLEANER, "labels": labels},
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
         "spec": {
             "replicas": 0,
-            "selector": {"matchLabels": {"app": CLEANER}},
+            "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": labels}, "spec": cleaning_pod(live)},
         },
     })
 }
 
-/// Waits until the pod has removed the pools; gives up where that was asked for.
+/// Waits until the pod has done its work; gives up where that was asked for.
 async fn removed(
     server: &Server,
     options: &Uninstall,
-    cleaner: &ObjectRef,
+    of: &Cleaner,
+    place: &ObjectRef,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
     let until = Instant::now() + options.patience;
     loop {
-        let found = server.find(cleaner).await?.unwrap_or_default();
+        let found = server.find(place).await?.unwrap_or_default();
         if is_done(&found) {
             return Ok(());
         }
@@ -98,18 +167,17 @@ async fn removed(
         }
         sleep(POLL).await;
     }
-    let what = "Calico's IPPools of remote networks were not removed";
+    let Cleaner { name, workers, failure, left, .. } = of;
     if options.force {
-        steps.remark(Outcome::Warning, &format!("{what} by the program that made them; {LEFT}"));
+        steps.remark(Outcome::Warning, &format!("{failure} by the program that made them; {left}"));
         return Ok(());
     }
     Err(DeployError::NotInTime {
-        what: what.to_owned(),
+        what: (*failure).to_owned(),
         seconds: options.patience.as_secs(),
-        state: pods(server, &options.namespace, CLEANER).await?,
+        state: pods(server, &options.namespace, name).await?,
         next: format!(
-            "kubectl -n {} logs deployment/{CLEANER} -c {PLUGIN_SYNC} tells why. Repeat the command: it goes on here; with --force \
-             {LEFT}",
+            "kubectl -n {} logs deployment/{name} -c {workers} tells why. Repeat the command: it goes on here; with --force {left}",
             options.namespace
         ),
     })

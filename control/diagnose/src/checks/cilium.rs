@@ -2,58 +2,34 @@
 //!
 //! Where netfilter masquerades, our chain `keep-source` comes first. Cilium's eBPF programs see packets after that: a network is
 //! spared by `ipv4-native-routing-cidr` and `ipv6-native-routing-cidr`, and with `enable-ip-masq-agent` by the list of the
-//! ConfigMap `ip-masq-agent` (Cilium's manual, Masquerading).
+//! ConfigMap `ip-masq-agent` (Cilium's manual, Masquerading), which is what `--fix` writes.
 
-use std::collections::BTreeMap;
+mod fix;
+mod list;
+mod settings;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use serde::Deserialize;
 use trieste_control::steps::{Outcome, Steps};
 
+use self::list::DEFAULT_LIST;
+use self::settings::{Data, LIST, NAMESPACE, SETTINGS, has_agent, list_of, masqueraded};
+use super::fix::Remedy;
 use super::{CheckError, Checked};
-use crate::facts::{Found, within};
+use crate::facts::{FactError, Found, within};
 
-/// Where Cilium's settings and its list are.
-const NAMESPACE: &str = "kube-system";
-const SETTINGS: &str = "cilium-config";
-const LIST: &str = "ip-masq-agent";
-/// What the agent spares where nobody has written a list (Cilium's manual): private and special networks.
-const DEFAULT_LIST: [&str; 11] = [
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "100.64.0.0/10",
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.88.99.0/24",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "240.0.0.0/4",
-];
-
-/// The list of the ConfigMap `ip-masq-agent`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct List {
-    #[serde(rename = "nonMasqueradeCIDRs")]
-    networks: Vec<String>,
-}
-
-/// Entries of a ConfigMap.
-type Data = BTreeMap<String, String>;
-
+/// Who else writes the list.
+const BY_FIX: &str = "trieste diagnose cni --fix does that";
 /// Reads Cilium's settings; `None` if the cluster has none.
 ///
 /// # Errors
 /// When the API server does not say.
 pub(super) async fn settings(checked: &Checked) -> Result<Option<Data>, CheckError> {
-    data(checked, SETTINGS).await
+    Ok(data(checked, SETTINGS).await?)
 }
 
-/// Looks for remote networks towards which Cilium masquerades.
+/// Looks for remote networks towards which Cilium masquerades, after it has written what excepts them if that was asked for.
 ///
 /// # Errors
 /// When the API server does not say.
@@ -61,8 +37,13 @@ pub(super) async fn masquerade(
     checked: &Checked,
     settings: Option<&Data>,
     remote: &[IpNet],
+    remedy: Remedy,
     steps: &mut dyn Steps,
 ) -> Result<(), CheckError> {
+    match (remedy, settings) {
+        (Remedy::Written, Some(settings)) => fix::fix(checked, settings, remote, steps).await,
+        (Remedy::Written, None) | (Remedy::Explained, _) => {}
+    }
     steps.begin("Cilium detected, checking that it does not masquerade towards other clusters");
     let Some(settings) = settings else {
         let text =
@@ -86,7 +67,7 @@ pub(super) async fn masquerade(
 }
 
 /// Reads a ConfigMap of Cilium's; `None` if there is none.
-async fn data(checked: &Checked, name: &str) -> Result<Option<Data>, CheckError> {
+async fn data(checked: &Checked, name: &str) -> Result<Option<Data>, FactError> {
     let maps = Api::<ConfigMap>::namespaced(checked.source.client.clone(), NAMESPACE);
     Ok(match within("Cilium's settings", maps.get(name)).await? {
         Found::There(map) => Some(map.data.unwrap_or_default()),
@@ -96,37 +77,23 @@ async fn data(checked: &Checked, name: &str) -> Result<Option<Data>, CheckError>
 
 /// Returns what is wrong: networks that are masqueraded, and settings that cannot be read.
 fn problems(settings: &Data, list: Option<&Data>, remote: &[IpNet]) -> Vec<(Outcome, String)> {
-    let is_on = |key: &str, unset: bool| settings.get(key).map_or(unset, |text| text.trim() == "true");
-    if !is_on("enable-bpf-masquerade", false) {
-        return Vec::new();
-    }
-    let has_agent = is_on("enable-ip-masq-agent", false);
-    let (listed, unread) = if has_agent { spared(list) } else { (Vec::new(), None) };
+    let (masqueraded, unread) = masqueraded(settings, list, remote);
     let mut found: Vec<(Outcome, String)> = unread.map(|text| (Outcome::Warning, text)).into_iter().collect();
-    let native = ["ipv4-native-routing-cidr", "native-routing-cidr", "ipv6-native-routing-cidr"]
-        .into_iter()
-        .filter_map(|key| settings.get(key)?.trim().parse::<IpNet>().ok());
-    let spared: Vec<IpNet> = native.chain(listed).collect();
-    let is_masqueraded = |network: &&IpNet| {
-        let (family, masquerade) = match network.addr().is_ipv4() {
-            true => (is_on("enable-ipv4", true), "enable-ipv4-masquerade"),
-            false => (is_on("enable-ipv6", false), "enable-ipv6-masquerade"),
-        };
-        family && is_on(masquerade, true) && !spared.iter().any(|spared| spared.contains(*network))
-    };
-    let masqueraded: Vec<String> = remote.iter().filter(is_masqueraded).map(ToString::to_string).collect();
     if masqueraded.is_empty() {
         return found;
     }
+    let masqueraded: Vec<String> = masqueraded.iter().map(ToString::to_string).collect();
     let names = masqueraded.join(", ");
-    let has_list = list.is_some_and(|list| list.contains_key("config"));
+    let has_list = list_of(list).is_some();
     let entry = |networks: &[&str]| format!("nonMasqueradeCIDRs: [\"{}\"]", networks.join("\", \""));
     let missing: Vec<&str> = masqueraded.iter().map(String::as_str).collect();
-    let mend = match (has_agent, has_list) {
-        (true, true) => format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}"),
+    let mend = match (has_agent(settings), has_list) {
+        (true, true) => {
+            format!("add them to nonMasqueradeCIDRs in the ConfigMap {NAMESPACE}/{LIST}; {BY_FIX}")
+        }
         // A list takes the place of the one that nobody has written.
         (true, false) => format!(
-            "give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with {}, and the cluster's own networks where they are not in these",
+            "give the ConfigMap {NAMESPACE}/{LIST} an entry `config` with {}, and the cluster's own networks where they are not in these; {BY_FIX}",
             entry(&[&DEFAULT_LIST[..], &missing].concat())
         ),
         (false, false) => format!(
@@ -147,22 +114,10 @@ fn problems(settings: &Data, list: Option<&Data>, remote: &[IpNet]) -> Vec<(Outc
     found
 }
 
-/// Returns the networks that the agent spares, and what of its list cannot be read.
-fn spared(list: Option<&Data>) -> (Vec<IpNet>, Option<String>) {
-    let Some(text) = list.and_then(|list| list.get("config")) else {
-        return (DEFAULT_LIST.iter().filter_map(|text| text.parse().ok()).collect(), None);
-    };
-    match serde_saphyr::from_str::<List>(text) {
-        Ok(list) => (list.networks.iter().filter_map(|text| text.parse().ok()).collect(), None),
-        Err(error) => {
-            let text = format!("the entry `config` of ConfigMap {NAMESPACE}/{LIST} cannot be read: {error}");
-            (Vec::new(), Some(text))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {

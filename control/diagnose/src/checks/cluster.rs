@@ -8,7 +8,8 @@ use trieste_control::api::{ConnectionStatus, Gateway, HaStatus, RouteAgent};
 use trieste_control::requirements::{self, OLDEST_KUBERNETES as OLDEST, PluginSupport};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{CheckError, Checked, WORKER, cilium, is_of_us};
+use super::fix::Remedy;
+use super::{CheckError, Checked, calico, cilium, is_of_us, spiderpool};
 use crate::agents::Agents as _;
 use crate::facts::{FactError, Found, within};
 
@@ -49,39 +50,69 @@ fn is_old(major: &str, minor: &str) -> bool {
     }
 }
 
-/// Whether the network plugin is supported, and has what it needs.
+/// Checks that the network plugin is supported, and has what it needs, which is written first if that was asked for.
 ///
 /// # Errors
 /// When the API server does not say.
-pub async fn cni(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
+pub async fn cni(checked: &Checked, remedy: Remedy, steps: &mut dyn Steps) -> Result<(), CheckError> {
     steps.begin("Checking Submariner support for the CNI network plugin");
     let source = &checked.source;
     let members: Vec<Value> =
         source.list_in("Submariner", "submariners", "v1alpha1", &source.namespace).await?.unwrap_or_default();
     let plugin = members.iter().find_map(|member| member.pointer("/status/networkPlugin")?.as_str());
-    let Some(plugin) = plugin.filter(|plugin| !plugin.is_empty()) else {
+    let is_ours = members.iter().any(is_of_us);
+    let mut has_needs = false;
+    if let Some(plugin) = plugin.filter(|plugin| !plugin.is_empty()) {
+        let (outcome, text) = judge_plugin(plugin);
+        steps.remark(outcome, &text);
+        steps.end(Outcome::Success);
+        has_needs = needs_of_plugin(checked, plugin, is_ours, remedy, steps).await?;
+    } else {
         steps.remark(Outcome::Warning, "The network plugin hasn't been determined yet.");
         steps.end(Outcome::Success);
-        return Ok(());
-    };
-    let (outcome, text) = judge_plugin(plugin);
-    steps.remark(outcome, &text);
-    steps.end(Outcome::Success);
+    }
+    let coordinators = spiderpool::coordinators(checked, steps).await;
+    if !coordinators.is_empty() {
+        let remote = remote_networks(&source.gateways().await?);
+        spiderpool::routes(checked, &coordinators, is_ours, &remote, steps).await?;
+    }
+    match remedy {
+        Remedy::Explained => {}
+        Remedy::Written if !coordinators.is_empty() => {
+            steps.remark(Outcome::Success, &spiderpool::not_fixed(is_ours));
+        }
+        Remedy::Written if !has_needs => {
+            steps.remark(Outcome::Success, "--fix writes for Calico and Cilium only: nothing was written");
+        }
+        Remedy::Written => {}
+    }
+    Ok(())
+}
+
+/// Looks for what the network plugin needs; returns whether it is one of which that is known.
+async fn needs_of_plugin(
+    checked: &Checked,
+    plugin: &str,
+    is_ours: bool,
+    remedy: Remedy,
+    steps: &mut dyn Steps,
+) -> Result<bool, CheckError> {
     let is_cilium = requirements::is_cilium(plugin);
     let settings = if is_cilium || plugin == "generic" { cilium::settings(checked).await? } else { None };
-    if !is_cilium && settings.is_some() && members.iter().any(is_of_us) {
+    if !is_cilium && settings.is_some() && is_ours {
         let text = "Cilium is the network plugin, and the cluster joined before that had a name: join again, so that route agents learn \
                     from CiliumNode objects which pods are on which node";
         steps.remark(Outcome::Warning, text);
     }
     if is_cilium || settings.is_some() {
         let remote = remote_networks(&checked.source.gateways().await?);
-        cilium::masquerade(checked, settings.as_ref(), &remote, steps).await?;
+        cilium::masquerade(checked, settings.as_ref(), &remote, remedy, steps).await?;
     }
-    if requirements::is_calico(plugin) {
-        calico(checked, members.iter().any(is_of_us), steps).await?;
+    let is_calico = requirements::is_calico(plugin);
+    if is_calico {
+        calico::pools(checked, is_ours, remedy, steps).await?;
     }
-    Ok(())
+    Ok(is_calico || is_cilium || settings.is_some())
 }
 
 /// Returns the networks to which the active gateways are connected.
@@ -122,80 +153,6 @@ fn judge_plugin(plugin: &str) -> (Outcome, String) {
             (Outcome::Failure, text)
         }
     }
-}
-
-/// Looks for Calico's pools: it masquerades towards networks of which it has none. Where the member is ours, workers make them.
-async fn calico(checked: &Checked, has_workers: bool, steps: &mut dyn Steps) -> Result<(), CheckError> {
-    steps.begin("Calico CNI detected, checking if the Submariner IPPool pre-requisites are configured");
-    let pools = checked.source.pools().await?;
-    let gateways = checked.source.gateways().await?;
-    let problems = pool_problems(&gateways, &pools);
-    for text in &problems {
-        steps.remark(Outcome::Failure, text);
-    }
-    if let Some(text) =
-        missing_pools(&problems, &checked.kubectl, &checked.source.namespace).filter(|_| has_workers)
-    {
-        steps.remark(Outcome::Warning, &text);
-    }
-    steps.end(Outcome::Success);
-    Ok(())
-}
-
-/// The first words about a pool that is not there, upstream's.
-const NO_POOL: &str = "Could not find any IPPool";
-
-/// Returns who makes pools that are missing, and where it says what keeps it from that.
-fn missing_pools(problems: &[String], kubectl: &str, namespace: &str) -> Option<String> {
-    let is_missing = problems.iter().any(|problem| problem.starts_with(NO_POOL));
-    is_missing.then(|| {
-        format!(
-            "{WORKER} makes these pools. Its log says why one is missing, and names a pool of somebody else's that is in the \
-             way: kubectl{kubectl} -n {namespace} logs -l app={WORKER}. It makes none where somebody has made a wider one that does not \
-             masquerade"
-        )
-    })
-}
-
-fn pool_problems(gateways: &[Gateway], pools: &[Value]) -> Vec<String> {
-    let pool = |cidr: &str| {
-        pools.iter().find(|pool| pool.pointer("/spec/cidr").and_then(Value::as_str) == Some(cidr))
-    };
-    let name =
-        |pool: &Value| pool.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is = |pool: &Value, key: &str| pool.pointer(key).and_then(Value::as_bool).unwrap_or(false);
-    let mut problems = Vec::new();
-    for gateway in gateways.iter().filter(|gateway| gateway.status.ha_status == HaStatus::Active) {
-        for endpoint in gateway.status.connections.iter().map(|connection| &connection.endpoint) {
-            for subnet in &endpoint.subnets {
-                let cable = &endpoint.cable_name;
-                match pool(subnet) {
-                    None => problems.push(format!(
-                        "{NO_POOL} with CIDR {subnet:?} for remote endpoint {cable:?}"
-                    )),
-                    Some(pool) if !is(pool, "/spec/disabled") => problems.push(format!(
-                        "The IPPool {:?} with CIDR {subnet:?} for remote endpoint {cable:?} has disabled set to false",
-                        name(pool)
-                    )),
-                    Some(pool) if is(pool, "/spec/natOutgoing") => problems.push(format!(
-                        "The IPPool {:?} with CIDR {subnet:?} for remote endpoint {cable:?} has natOutgoing set to true",
-                        name(pool)
-                    )),
-                    Some(_) => {}
-                }
-            }
-        }
-        for pool in gateway.status.local_endpoint.subnets.iter().filter_map(|subnet| pool(subnet)) {
-            let mode = pool.pointer("/spec/vxlanMode").and_then(Value::as_str).unwrap_or_default();
-            if mode != "Always" {
-                problems.push(format!(
-                    "Calico IPPool {:?} is not configured with VXLAN overlay encapsulation (vxlanMode set to {mode:?})",
-                    name(pool)
-                ));
-            }
-        }
-    }
-    problems
 }
 
 /// What gateways and route agents say of their connections.
@@ -331,30 +288,5 @@ mod tests {
         assert_eq!(remote_networks(&[gateway("active", "connected")]).len(), 1);
         assert!(remote_networks(&[gateway("passive", "connected")]).is_empty());
         assert_eq!(gateway_problems(&[]), ["no gateways were detected"]);
-    }
-
-    #[test]
-    fn calico_needs_a_pool_for_each_remote_network() {
-        let gateways = [gateway("active", "connected")];
-        let pool = |disabled: bool, nat: bool| {
-            [json!({"metadata": {"name": "p"},
-                "spec": {"cidr": "10.2.0.0/16", "disabled": disabled, "natOutgoing": nat, "vxlanMode": "Always"}})]
-        };
-        assert!(pool_problems(&gateways, &[])[0].starts_with("Could not find any IPPool"));
-        assert!(pool_problems(&gateways, &pool(false, false))[0].ends_with("has disabled set to false"));
-        assert!(pool_problems(&gateways, &pool(true, true))[0].ends_with("has natOutgoing set to true"));
-        assert!(pool_problems(&gateways, &pool(true, false)).is_empty());
-    }
-
-    #[test]
-    fn plugin_calico_missing_pools_are_the_workers_and_others_are_not() {
-        let gateways = [gateway("active", "connected")];
-        let text = missing_pools(&pool_problems(&gateways, &[]), " --context a", "ns").unwrap();
-        assert!(text.contains("kubectl --context a -n ns logs -l app=trieste-plugin-sync"), "{text}");
-        let pool = json!({"metadata": {"name": "p"}, "spec": {"cidr": "10.2.0.0/16", "disabled": false}});
-        let problems = pool_problems(&gateways, &[pool]);
-        assert_eq!((problems.is_empty(), missing_pools(&problems, "", "ns")), (false, None));
-        assert!(is_of_us(&json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "trieste"}}})));
-        assert!(!is_of_us(&json!({"metadata": {"labels": {}}})));
     }
 }

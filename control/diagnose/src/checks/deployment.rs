@@ -20,6 +20,8 @@ use crate::facts::{Found, within};
 const NEEDED: [&str; 2] = ["submariner-gateway", "submariner-routeagent"];
 /// DaemonSets that upstream's operator makes besides.
 const PERHAPS: [&str; 2] = ["submariner-globalnet", "submariner-metrics-proxy"];
+/// The Deployment of the workers on Spiderpool's lists.
+const SPIDERPOOL_WORKER: &str = "trieste-spiderpool-sync";
 /// The Service of the gateways' metrics.
 const METRICS: &str = "submariner-gateway-metrics";
 
@@ -50,8 +52,10 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
         steps.end(Outcome::Success);
     }
     if members.iter().any(|member| has_plugin(member, is_calico)) {
-        pool_workers(checked, steps).await?;
+        workers(checked, WORKER, true, steps).await?;
     }
+    // Where it is missing, that is said where Spiderpool is looked at.
+    workers(checked, SPIDERPOOL_WORKER, false, steps).await?;
     steps.begin("Checking the status of all Submariner pods");
     for (outcome, text) in pod_remarks(&checked.source.pods("submariner.io/transient!=true").await?) {
         steps.remark(outcome, &text);
@@ -144,15 +148,21 @@ fn has_plugin(member: &Value, is_it: fn(&str) -> bool) -> bool {
     is_of_us(member) && is_it(plugin)
 }
 
-/// Looks at the workers on Calico's pools, which are a Deployment.
-async fn pool_workers(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
+/// Looks at workers on a network plugin's objects, which are a Deployment; those that are not needed may be missing.
+async fn workers(
+    checked: &Checked,
+    name: &str,
+    is_needed: bool,
+    steps: &mut dyn Steps,
+) -> Result<(), CheckError> {
     let deployments = Api::<Deployment>::namespaced(checked.source.client.clone(), &checked.source.namespace);
-    let found = match within(&format!("Deployment {WORKER}"), deployments.get(WORKER)).await? {
+    let found = match within(&format!("Deployment {name}"), deployments.get(name)).await? {
         Found::There(deployment) => Some(deployment),
-        Found::Missing => None,
+        Found::Missing if is_needed => None,
+        Found::Missing => return Ok(()),
     };
-    steps.begin(&format!("Checking Deployment {WORKER:?}"));
-    if let Some(problem) = deployment_problem(WORKER, found.as_ref()) {
+    steps.begin(&format!("Checking Deployment {name:?}"));
+    if let Some(problem) = deployment_problem(name, found.as_ref()) {
         steps.remark(Outcome::Failure, &problem);
     }
     steps.end(Outcome::Success);

@@ -3,10 +3,13 @@
 //! Each says what it finds as steps; an error is a check that could not be made. Whether all is well is what the steps
 //! say.
 
+mod calico;
 mod cilium;
 mod cluster;
 mod deployment;
 mod firewall;
+mod fix;
+mod spiderpool;
 
 use serde_json::Value;
 use trieste_control::steps::{Outcome, Steps};
@@ -17,6 +20,7 @@ use crate::facts::{FactError, Source};
 pub use cluster::{cni, connections, k8s_version, kube_proxy_mode};
 pub use deployment::deployment;
 pub use firewall::{Port, inter_cluster, intra_cluster};
+pub use fix::Remedy;
 
 /// Upstream's words for a cluster with one node.
 const SINGLE_NODE: &str = "Skipping this check as it's a single node cluster";

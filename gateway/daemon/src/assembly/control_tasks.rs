@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use trieste_control::admin::Severity;
 use trieste_control::api::{ClusterNetworks, EndpointSpec, HaStatus, Kind, ObjectKey, ensure_valid_name};
 use trieste_control::election::{Candidate, ElectionConfig, Term};
 use trieste_control::leader::LeaderConfig;
@@ -15,7 +16,7 @@ use trieste_control::publish::{OwnPod, keep_pod_label};
 use trieste_control::recorder::Recorder;
 use trieste_control::store::AnyStore;
 use trieste_control::sync::SyncConfig;
-use trieste_control::{election, leader};
+use trieste_control::{election, leader, live_networks};
 
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
@@ -77,6 +78,7 @@ impl ControlTasks {
         let (announcing, announced) = watch::channel(None);
         let announced_parts = (networks.clone(), endpoint.clone());
         tasks.spawn(announce(environment, &candidate, announced_parts, public_ip, announcing));
+        tasks.spawn(keep_networks(environment, &candidate));
         let (status, ha_status) = watch::channel(HaStatus::Passive);
         tasks.spawn(role::publish_ha_status(candidate.clone(), status).map(|()| Some("the election")));
         let pod = own_pod(environment);
@@ -128,6 +130,30 @@ fn announce(
         controllers.add("endpoint", leader.runner.metrics.clone());
         role::watch_leader(leader.status.clone(), announcing, conditions).await;
         Some("announcing this gateway")
+    }
+}
+
+/// Keeps the lists of the cluster's networks that follow its own objects, while this gateway leads. Gives its name when it ends.
+fn keep_networks(
+    environment: &Environment<'_>,
+    candidate: &Candidate,
+) -> impl Future<Output = Option<&'static str>> + Send + use<> {
+    let Environment { config, store, conditions, controllers, .. } = environment;
+    let (namespace, conditions, controllers) =
+        (config.namespace.clone(), conditions.clone(), controllers.clone());
+    let (store, candidate) = (store.clone(), candidate.clone());
+    async move {
+        let (sender, mut problems) = watch::channel(None);
+        let publish = move |problem: &Option<String>| drop(sender.send_replace(problem.clone()));
+        let runner = live_networks::spawn(store, &namespace, candidate, publish);
+        controllers.add(live_networks::NAME, runner.metrics.clone());
+        loop {
+            let problem = problems.borrow_and_update().clone();
+            conditions.put("NetworksNotFollowed", Severity::Info, "", problem);
+            if problems.changed().await.is_err() {
+                return Some("following the cluster's networks");
+            }
+        }
     }
 }
 

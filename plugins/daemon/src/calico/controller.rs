@@ -5,12 +5,14 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use trieste_control::api::{GatewayRoute, Kind, Object, Resource as _, has_closed_routes};
+use trieste_control::api::{Kind, has_closed_routes};
+use trieste_control::network_map::outermost;
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{StoreError, StoreEvent};
 
 use super::pool_index::PoolIndex;
-use super::{corrected, is_masquerading, is_ours, name, network, outermost, pool};
+use super::{corrected, is_masquerading, is_ours, name, network, pool};
+use crate::remote::{Change, RemoteNetworks};
 use crate::status::Status;
 
 /// When to look again whether a pool of ours that has to go is gone.
@@ -25,18 +27,12 @@ pub enum Wish {
     Nothing,
 }
 
-/// Networks by the names of their pools, or why they cannot be read.
-type Read = Result<BTreeMap<String, IpNet>, String>;
-
 /// Keeps a pool for each network of a remote cluster.
 #[derive(Debug)]
 pub struct PoolsController {
     namespace: String,
     wish: Wish,
-    /// The networks of each GatewayRoute that could be read, by the names of their pools.
-    routes: BTreeMap<String, BTreeMap<String, IpNet>>,
-    /// Why GatewayRoutes cannot be read; what they said before stays.
-    unread: BTreeMap<String, String>,
+    remote: RemoteNetworks,
     /// The network of each pool that there should be, by the GatewayRoute that it is for.
     wanted: BTreeMap<String, BTreeMap<String, IpNet>>,
     pools: PoolIndex,
@@ -53,8 +49,7 @@ impl PoolsController {
         Self {
             namespace: namespace.to_owned(),
             wish,
-            routes: BTreeMap::new(),
-            unread: BTreeMap::new(),
+            remote: RemoteNetworks::default(),
             wanted: BTreeMap::new(),
             pools: PoolIndex::default(),
             listed: BTreeSet::new(),
@@ -70,59 +65,34 @@ impl PoolsController {
         all.into_iter().cloned().collect()
     }
 
-    /// Takes in a GatewayRoute, or that it is gone; returns the names of the pools that it concerned and concerns.
-    fn put_routes(&mut self, object: &str, read: Option<Read>) -> Vec<String> {
-        self.unread.remove(object);
-        let read = match read {
-            Some(Err(problem)) => {
-                self.unread.insert(object.to_owned(), problem);
-                return Vec::new();
-            }
-            Some(Ok(read)) => Some(read),
-            None => None,
-        };
-        if self.routes.get(object) == read.as_ref() {
+    /// Takes in what a GatewayRoute names now; returns the names of the pools that it concerned and concerns.
+    fn put_routes(&mut self, change: &Change) -> Vec<String> {
+        // Networks that are closed and no cluster's need no pool.
+        if has_closed_routes(&change.route) {
             return Vec::new();
         }
-        let before = self.routes.remove(object).unwrap_or_default();
+        let pools = |networks: &BTreeSet<IpNet>| -> BTreeMap<String, IpNet> {
+            let outermost = outermost(networks.iter().copied()).into_iter();
+            outermost.map(|network| (name(&change.route, network), network)).collect()
+        };
+        let (before, after) = (pools(&change.before), pools(&change.after));
         for pool in before.keys() {
             let is_last = self.wanted.get_mut(pool).is_some_and(|by| {
-                by.remove(object);
+                by.remove(&change.route);
                 by.is_empty()
             });
             if is_last {
                 self.wanted.remove(pool);
             }
         }
-        let mut keys: Vec<String> = before.into_keys().collect();
-        for (pool, network) in read.iter().flatten() {
-            self.wanted.entry(pool.clone()).or_default().insert(object.to_owned(), *network);
-            keys.push(pool.clone());
+        for (pool, network) in &after {
+            self.wanted.entry(pool.clone()).or_default().insert(change.route.clone(), *network);
         }
-        self.routes.extend(read.map(|read| (object.to_owned(), read)));
-        keys
+        before.into_keys().chain(after.into_keys()).collect()
     }
 
     fn observe_routes(&mut self, event: StoreEvent) -> Vec<String> {
-        match event {
-            StoreEvent::Listed(objects) => {
-                let gone: Vec<String> = {
-                    let listed: BTreeSet<&str> =
-                        objects.iter().map(|object| object.metadata.name.as_str()).collect();
-                    let known = self.routes.keys().chain(self.unread.keys());
-                    known.filter(|name| !listed.contains(name.as_str())).cloned().collect()
-                };
-                let mut keys: Vec<String> =
-                    gone.iter().flat_map(|name| self.put_routes(name, None)).collect();
-                for object in &objects {
-                    keys.extend(self.put_routes(&object.metadata.name, networks(object)));
-                }
-                keys
-            }
-            StoreEvent::Applied(object) => self.put_routes(&object.metadata.name, networks(&object)),
-            StoreEvent::Deleted(object) => self.put_routes(&object.metadata.name, None),
-            StoreEvent::Unavailable(_) | _ => Vec::new(),
-        }
+        self.remote.observe(event).iter().flat_map(|change| self.put_routes(change)).collect()
     }
 
     /// Takes in pools. One of somebody else's concerns all.
@@ -259,15 +229,14 @@ impl Controller for PoolsController {
 
     fn status(&self, view: &QueueView<'_>) -> Status {
         let by_pool = self.problems.iter().map(|(pool, problem)| (format!("IPPool {pool}"), problem.clone()));
-        let unread =
-            self.unread.iter().map(|(name, problem)| (format!("GatewayRoute {name}"), problem.clone()));
         let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
         let unserved = self.is_unserved.then(|| {
             let text = "the API server has none: where Calico keeps its pools elsewhere, make one for each remote network there, \
                         disabled and without natOutgoing";
             ("IPPools".to_owned(), text.to_owned())
         });
-        let problems: BTreeSet<_> = by_pool.chain(unread).chain(refused).chain(unserved).collect();
+        let problems: BTreeSet<_> =
+            by_pool.chain(self.remote.problems()).chain(refused).chain(unserved).collect();
         let mut outages =
             view.outages.iter().filter(|(watch, _)| !(self.is_unserved && watch.kind == Kind::IpPool));
         let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
@@ -283,22 +252,6 @@ impl Controller for PoolsController {
             outage,
         }
     }
-}
-
-/// Reads a GatewayRoute: the networks by the names of their pools; `None` if it has none that need one.
-fn networks(object: &Object) -> Option<Read> {
-    let cluster = object.metadata.name.as_str();
-    if has_closed_routes(cluster) {
-        return None;
-    }
-    let read = GatewayRoute::from_object(object).and_then(|routes| routes.spec.parse());
-    Some(match read {
-        Ok(facts) => {
-            let networks = outermost(&facts.remote_cidrs).into_iter();
-            Ok(networks.map(|network| (name(cluster, network), network)).collect())
-        }
-        Err(error) => Err(error.to_string()),
-    })
 }
 
 #[cfg(test)]

@@ -1,40 +1,16 @@
 //! Calico's pools, written by the program.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use trieste_control::api::{GatewayRoute, Kind, Object, ObjectKey, ObjectMeta, Resource as _, RouteSpec};
+use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta};
 use trieste_control::store::{AnyStore, Location, Store as _};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_trieste-plugin-sync");
-const NAMESPACE: &str = "submariner-operator";
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::worker::{NAMESPACE, PATIENCE, Worker, command_for, route};
 
-/// A program that ends with the test.
-struct Worker(Child);
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn command(directory: &Path, identity: &str) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .args(["--store", &format!("dir:{}", directory.join("store").display()), "--namespace", NAMESPACE])
-        .args(["--network-plugin=calico", "--identity", identity])
-        .env("TRIESTE_PASS_FILE", directory.join(format!("{identity}.json")))
-        .stderr(Stdio::null());
-    command
-}
-
-fn route(cluster: &str, network: &str) -> Object {
-    let spec = RouteSpec::new(&["172.31.1.11".parse().unwrap()], &[network.parse().unwrap()]);
-    GatewayRoute::new(NAMESPACE, cluster, spec).unwrap().to_object()
+fn command(directory: &std::path::Path, identity: &str) -> Command {
+    command_for("calico", directory, identity)
 }
 
 async fn names(store: &AnyStore) -> Vec<String> {

@@ -4,4 +4,6 @@
 
 mod calico;
 mod rows;
+mod spiderpool;
 mod without_database;
+mod worker;

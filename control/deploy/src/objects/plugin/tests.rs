@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::names::{PLUGIN_SYNC, ROUTE_AGENT};
+use super::super::names::{PLUGIN_ROUTES, PLUGIN_SYNC, ROUTE_AGENT, SPIDERPOOL_SYNC};
 use super::super::{example, member, to_yaml};
 use super::*;
 
@@ -38,6 +38,60 @@ fn plugin_workers_are_there_with_the_plugins_that_have_a_database() {
         assert_eq!(workloads, Vec::from_iter(wanted), "{plugin}");
         assert_eq!(to_yaml(&manifests).contains("trieste-plugin-"), wanted.is_some(), "{plugin}");
     }
+}
+
+#[test]
+fn plugin_spiderpool_workers_are_beside_those_of_any_plugin() {
+    let (calico, ovn) = (("Deployment", PLUGIN_SYNC), ("DaemonSet", PLUGIN_SYNC));
+    let spiderpool = ("Deployment", SPIDERPOOL_SYNC);
+    for (plugin, has_spiderpool, wanted) in [
+        ("generic", false, vec![]),
+        ("generic", true, vec![spiderpool]),
+        ("cilium", true, vec![spiderpool]),
+        ("calico", false, vec![calico]),
+        ("calico", true, vec![calico, spiderpool]),
+        ("OVNKubernetes", false, vec![ovn]),
+        ("OVNKubernetes", true, vec![ovn, spiderpool]),
+    ] {
+        let manifests = member(&MemberOptions { has_spiderpool, ..example_with(plugin) });
+        let workers: Vec<(&str, &str)> = manifests
+            .iter()
+            .map(|manifest| (manifest.kind(), manifest.name()))
+            .filter(|found| [calico, ovn, spiderpool].contains(found))
+            .collect();
+        assert_eq!(workers, wanted, "{plugin}, {has_spiderpool}");
+        let count = |kind: &str, name: &str| {
+            manifests.iter().filter(|manifest| (manifest.kind(), manifest.name()) == (kind, name)).count()
+        };
+        let once = usize::from(!wanted.is_empty());
+        for (kind, name, times) in [
+            ("Role", PLUGIN_ROUTES, once),
+            ("RoleBinding", PLUGIN_ROUTES, once),
+            ("ServiceAccount", SPIDERPOOL_SYNC, usize::from(has_spiderpool)),
+        ] {
+            assert_eq!(count(kind, name), times, "{plugin}, {has_spiderpool}: {kind} {name}");
+        }
+        let agent = manifests.iter().find(|one| (one.kind(), one.name()) == ("DaemonSet", ROUTE_AGENT));
+        let variables = &agent.unwrap().as_value()["spec"]["template"]["spec"]["containers"][0]["env"];
+        let variable = json!({"name": "TRIESTE_SPIDERPOOL", "value": "true"});
+        assert_eq!(variables.as_array().unwrap().contains(&variable), has_spiderpool, "{plugin}");
+    }
+}
+
+#[test]
+fn plugin_spiderpool_workers_are_as_calicos_but_for_their_names() {
+    let of = |name: &str| -> Value {
+        let manifests = member(&MemberOptions { has_spiderpool: true, ..example_with("calico") });
+        let is_it = |one: &&Manifest| one.kind() == "Deployment" && one.name() == name;
+        manifests.iter().find(is_it).unwrap().as_value().clone()
+    };
+    let expected = of(PLUGIN_SYNC)
+        .to_string()
+        .replace("/trieste-plugin-sync", "/PROGRAM")
+        .replace("plugin-sync", "spiderpool-sync")
+        .replace("PROGRAM", "trieste-plugin-sync")
+        .replace(r#""value":"calico""#, r#""value":"spiderpool""#);
+    assert_eq!(of(SPIDERPOOL_SYNC).to_string(), expected);
 }
 
 #[test]

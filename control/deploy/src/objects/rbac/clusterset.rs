@@ -1,6 +1,6 @@
 //! What a route agent may do beside, in a set with a range of clusterset IPs. Without one its account has none of these.
 
-use super::{MULTI_CLUSTER, Right, SUBMARINER};
+use super::right::{MULTI_CLUSTER, Right, SUBMARINER};
 
 /// In the member's namespace.
 pub const CLUSTERSET_HERE: &[Right] = &[Right {

@@ -1,6 +1,6 @@
 //! The rights of service discovery in a member's cluster.
 
-use super::{Account, MULTI_CLUSTER, Right, SUBMARINER};
+use super::right::{Account, MULTI_CLUSTER, Right, SUBMARINER};
 use crate::objects::names::{DISCOVERY_AGENT, DISCOVERY_DNS};
 
 /// The accounts of a cluster that takes part in service discovery.

@@ -1,6 +1,6 @@
 //! What a gateway may do beside, in a cluster with Globalnet. Without it the gateway's account has none of these.
 
-use super::{Right, SUBMARINER};
+use super::right::{Right, SUBMARINER};
 
 /// In the member's namespace.
 pub const GLOBALNET_HERE: &[Right] = &[Right {

@@ -1,8 +1,9 @@
 //! What is allowed besides in a cluster whose network plugin has a database that workers write, OVN-Kubernetes or Calico, or whose
-//! objects are read, Cilium.
+//! objects are read, Cilium; and in one with Spiderpool, whose lists workers keep.
 
-use super::{Account, Right, SUBMARINER};
-use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
+use super::right::{Account, Right, SUBMARINER};
+use crate::objects::MemberOptions;
+use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC, SPIDERPOOL_SYNC_LOCK};
 
 /// The workers' account with OVN-Kubernetes. Where the database is, `join` has found out with rights of its own: a worker has none in the plugin's
 /// namespace.
@@ -13,13 +14,28 @@ pub const OVN_ACCOUNT: Account =
 pub const CALICO_ACCOUNT: Account =
     Account { name: PLUGIN_SYNC, here: CALICO_HERE, beside: &[], everywhere: CALICO_EVERYWHERE };
 
+/// The account of the workers that keep Spiderpool's lists, beside that of the plugin's workers, if there is one. Lists are in objects
+/// of the whole cluster, and of namespaces that are anybody's.
+pub const SPIDERPOOL_ACCOUNT: Account =
+    Account { name: SPIDERPOOL_SYNC, here: SPIDERPOOL_HERE, beside: &[], everywhere: SPIDERPOOL_EVERYWHERE };
+
+/// Returns the accounts of the workers that a member needs.
+pub(super) fn accounts(options: &MemberOptions) -> Vec<Account> {
+    let all = [
+        (options.has_ovn(), OVN_ACCOUNT),
+        (options.has_calico(), CALICO_ACCOUNT),
+        (options.has_spiderpool, SPIDERPOOL_ACCOUNT),
+    ];
+    all.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, account)| account).collect()
+}
+
 /// What a route agent may do besides, in the member's namespace.
 pub const PLUGIN_ROUTES_HERE: &[Right] = &[Right {
     group: SUBMARINER,
     resources: &["gatewayroutes", "nongatewayroutes"],
     names: &[],
     verbs: &["create", "get", "list", "watch", "update", "delete"],
-    reason: "with OVN-Kubernetes and Calico only: the gateway's route agent says which next hops lead to which remote networks",
+    reason: "with OVN-Kubernetes, Calico and Spiderpool only: the gateway's route agent says which next hops lead to which remote networks",
 }];
 
 /// What a route agent may do besides in the whole cluster with Cilium.
@@ -30,6 +46,24 @@ pub const CILIUM_NODES: &[Right] = &[Right {
     verbs: &["list", "watch"],
     reason: "with Cilium only: which networks the pods of a node have, as Cilium gives them out",
 }];
+
+/// What a gateway may do besides in the whole cluster with Calico.
+pub const CALICO_POOLS: &[Right] = &[
+    Right {
+        group: "projectcalico.org",
+        resources: &["ippools"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "with Calico only: the cluster's networks for pods, which may get more",
+    },
+    Right {
+        group: "crd.projectcalico.org",
+        resources: &["ippools"],
+        names: &[],
+        verbs: &["list", "watch"],
+        reason: "likewise: the same pools, where Calico's own API server is not installed",
+    },
+];
 
 const FOLLOW: &[&str] = &["get", "list", "watch"];
 
@@ -112,5 +146,46 @@ const CALICO_EVERYWHERE: &[Right] = &[
         names: &[],
         verbs: WRITE,
         reason: "likewise: the same pools, where Calico's own API server is not installed",
+    },
+];
+
+const SPIDERPOOL_HERE: &[Right] = &[
+    Right {
+        group: SUBMARINER,
+        resources: &["gatewayroutes"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "with Spiderpool only: a worker keeps the networks that they name in Spiderpool's hijackCIDR lists",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[SPIDERPOOL_SYNC_LOCK],
+        verbs: &["get", "list", "watch", "update", "delete"],
+        reason: "with Spiderpool only: workers elect the one that writes; the last one removes the Lease",
+    },
+    Right {
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &["create"],
+        reason: "with Spiderpool only: the first worker makes the Lease; Kubernetes cannot restrict creation to a name",
+    },
+];
+
+const SPIDERPOOL_EVERYWHERE: &[Right] = &[
+    Right {
+        group: "spiderpool.spidernet.io",
+        resources: &["spidercoordinators", "spidermultusconfigs"],
+        names: &[],
+        verbs: &["get", "list", "watch", "update"],
+        reason: "with Spiderpool only: their hijackCIDR lists; Kubernetes cannot restrict an update to a field",
+    },
+    Right {
+        group: "spiderpool.spidernet.io",
+        resources: &["spiderippools"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "with Spiderpool only: which networks pods have themselves, which are in no list",
     },
 ];

@@ -1,10 +1,12 @@
-use super::super::names::{DISCOVERY_AGENT, DISCOVERY_DNS, PLUGIN_SYNC, PLUGIN_SYNC_LOCK};
+use super::super::names::{
+    DISCOVERY_AGENT, DISCOVERY_DNS, PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC, SPIDERPOOL_SYNC_LOCK,
+};
 use super::*;
 
 fn every_right() -> Vec<Right> {
     let of_accounts = ACCOUNTS
         .iter()
-        .chain([&OVN_ACCOUNT, &CALICO_ACCOUNT])
+        .chain([&OVN_ACCOUNT, &CALICO_ACCOUNT, &SPIDERPOOL_ACCOUNT])
         .flat_map(|account| account.here.iter().chain(account.beside).chain(account.everywhere));
     let of_globalnet = GLOBALNET_HERE.iter().chain(GLOBALNET_EVERYWHERE);
     let of_clusterset = CLUSTERSET_HERE.iter().chain(CLUSTERSET_EVERYWHERE);
@@ -45,7 +47,8 @@ fn in_a_members_cluster_nobody_reads_secrets_and_only_nodes_and_services_are_rea
             assert!(!right.resources.contains(&"secrets"), "{right:?}");
         }
         for right in account.everywhere {
-            let is_public = matches!(right.resources, ["nodes"] | ["services"] | ["endpointslices"]);
+            let is_public =
+                matches!(right.resources, ["nodes"] | ["services"] | ["endpointslices"] | ["servicecidrs"]);
             let only_reads = right.verbs.iter().all(|verb| matches!(*verb, "get" | "list" | "watch"));
             assert!(is_public && only_reads, "{right:?}");
         }
@@ -179,6 +182,28 @@ fn plugin_calico_rights_are_to_write_pools_and_one_lease() {
 }
 
 #[test]
+fn plugin_spiderpool_rights_are_to_update_lists_and_one_lease() {
+    let mut options = crate::objects::example();
+    options.has_spiderpool = true;
+    let rights: Vec<Manifest> =
+        member(&options).into_iter().filter(|manifest| manifest.name() == SPIDERPOOL_SYNC).collect();
+    let kinds: Vec<&str> = rights.iter().map(Manifest::kind).collect();
+    assert_eq!(kinds, ["ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"]);
+    let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": ["spiderpool.spidernet.io"], "resources": resources, "verbs": verbs});
+    let rules = json!([
+        rule(&["spidercoordinators", "spidermultusconfigs"], &["get", "list", "watch", "update"]),
+        rule(&["spiderippools"], &["get", "list", "watch"]),
+    ]);
+    assert_eq!(rights[2].as_value()["rules"], rules);
+    let writes = |right: &&Right| right.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"));
+    for right in SPIDERPOOL_ACCOUNT.here.iter().filter(writes) {
+        assert_eq!(right.resources, ["leases"]);
+        assert!(right.verbs == ["create"] || right.names == [SPIDERPOOL_SYNC_LOCK], "{right:?}");
+    }
+    assert!(SPIDERPOOL_ACCOUNT.beside.is_empty());
+}
+
+#[test]
 fn plugin_cilium_route_agents_may_read_its_nodes_and_with_no_other_plugin() {
     let rules = |plugin: &str, node_taint: bool| {
         let options =
@@ -204,7 +229,8 @@ fn lines() -> Vec<String> {
         format!("| `{who}` | {place} | {what}{group}{names} | {verbs} | {} |", right.reason)
     };
     let mut lines = Vec::new();
-    let accounts = ACCOUNTS.iter().chain([&OVN_ACCOUNT, &CALICO_ACCOUNT]).chain(&DISCOVERY_ACCOUNTS);
+    let workers = [&OVN_ACCOUNT, &CALICO_ACCOUNT, &SPIDERPOOL_ACCOUNT];
+    let accounts = ACCOUNTS.iter().chain(workers).chain(&DISCOVERY_ACCOUNTS);
     for Account { name, here, beside, everywhere } in accounts {
         lines.extend(here.iter().map(|right| line(name, "namespace", right)));
         lines.extend(beside.iter().map(|right| line(name, "paths' namespace", right)));
@@ -213,6 +239,7 @@ fn lines() -> Vec<String> {
     lines.extend(DISCOVERY_GLOBALNET.iter().map(|right| line(DISCOVERY_AGENT, "cluster", right)));
     lines.extend(PLUGIN_ROUTES_HERE.iter().map(|right| line(PLUGIN_ROUTES, "namespace", right)));
     lines.extend(CILIUM_NODES.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
+    lines.extend(CALICO_POOLS.iter().map(|right| line(GATEWAY, "cluster", right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));

@@ -5,7 +5,7 @@ use trieste_control::steps::Record;
 use super::super::{look, uninstall};
 use super::*;
 use crate::objects::names::ROUTE_AGENT;
-use crate::objects::{Manifest, example, member};
+use crate::objects::{Manifest, MemberOptions, example, member};
 use crate::server::fake::Fake;
 
 const NAMESPACE: &str = "submariner-operator";
@@ -19,8 +19,8 @@ fn options(force: bool) -> Uninstall {
     }
 }
 
-fn deployment(name: &str) -> ObjectRef {
-    ObjectRef::namespaced("apps/v1", "Deployment", NAMESPACE, name)
+fn place(name: &str) -> ObjectRef {
+    deployment(&options(false), name)
 }
 
 fn route() -> ObjectRef {
@@ -29,18 +29,22 @@ fn route() -> ObjectRef {
 
 /// Returns a cluster with Calico's workers, a next hop, and these DaemonSets of ours.
 fn cluster(sets: &[&str]) -> Fake {
+    cluster_with("calico", false, sets)
+}
+
+/// Returns a cluster with the workers of this plugin, of Spiderpool if it has that, a next hop, and these DaemonSets of ours.
+fn cluster_with(plugin: &str, has_spiderpool: bool, sets: &[&str]) -> Fake {
     let fake = Fake::default();
-    let mut options = example();
-    options.network_plugin = "calico".to_owned();
+    let options = MemberOptions { network_plugin: plugin.to_owned(), has_spiderpool, ..example() };
     let is_there = |manifest: &Manifest| match manifest.kind() {
         "DaemonSet" => sets.contains(&manifest.name()),
-        "Deployment" => manifest.name() == PLUGIN_SYNC,
+        "Deployment" => [PLUGIN_SYNC, SPIDERPOOL_SYNC].contains(&manifest.name()),
         kind => kind == "Submariner",
     };
     for manifest in member(&options).into_iter().filter(is_there) {
         let mut object = manifest.as_value().clone();
         if manifest.kind() == "Submariner" {
-            object["status"]["networkPlugin"] = json!("calico");
+            object["status"]["networkPlugin"] = json!(plugin);
         }
         fake.put(object);
     }
@@ -49,10 +53,10 @@ fn cluster(sets: &[&str]) -> Fake {
     fake
 }
 
-/// Lets the cleaner say that its pod is ready.
-fn finish(fake: &Fake) {
+/// Lets a cleaner say that its pod is ready.
+fn finish(fake: &Fake, cleaner: &Cleaner) {
     fake.put(json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"namespace": NAMESPACE, "name": CLEANER, "generation": 2},
+        "metadata": {"namespace": NAMESPACE, "name": cleaner.name, "generation": 2},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 2, "readyReplicas": 1}}));
 }
 
@@ -61,18 +65,18 @@ async fn plugin_calico_pools_are_removed_by_a_pod_after_the_workers_and_their_ne
     let fake = cluster(&[]);
     let server = fake.server();
     let mut record = Record::default();
-    let error = remove_pools(&server, &options(false), &mut record).await.unwrap_err().to_string();
+    let error = remove_written(&server, &options(false), &mut record).await.unwrap_err().to_string();
     assert!(error.contains("were not removed"), "{error}");
-    assert!(!fake.has(&deployment(PLUGIN_SYNC)) && !fake.has(&route()));
-    let cleaner = server.find(&deployment(CLEANER)).await.unwrap().unwrap();
+    assert!(!fake.has(&place(PLUGIN_SYNC)) && !fake.has(&route()));
+    let cleaner = server.find(&place(CALICO.name)).await.unwrap().unwrap();
     assert_eq!(cleaner["spec"]["replicas"], 1);
     // What was interrupted goes on.
-    finish(&fake);
-    remove_pools(&server, &options(false), &mut record).await.unwrap();
-    assert!(!fake.has(&deployment(CLEANER)));
+    finish(&fake, &CALICO);
+    remove_written(&server, &options(false), &mut record).await.unwrap();
+    assert!(!fake.has(&place(CALICO.name)));
     // And then there is nothing to do.
     let mut record = Record::default();
-    remove_pools(&server, &options(false), &mut record).await.unwrap();
+    remove_written(&server, &options(false), &mut record).await.unwrap();
     assert!(record.steps.is_empty());
 }
 
@@ -85,7 +89,7 @@ async fn plugin_calico_pools_go_without_the_pod_by_force() {
     let found = look(&server, &options(true)).await.unwrap();
     uninstall(&server, None, &found, &options(true), &mut record).await.unwrap();
     let pool = ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", "submariner-west-10.1.0.0-16");
-    assert!(!fake.has(&deployment(CLEANER)) && !fake.has(&pool));
+    assert!(!fake.has(&place(CALICO.name)) && !fake.has(&pool));
     let told = format!("{record:?}");
     assert!(told.contains("kubectl delete ippools.crd.projectcalico.org"), "{told}");
 }
@@ -97,7 +101,7 @@ fn plugin_calico_cleaner_is_the_workers_pod_that_runs_once() {
     let manifests = member(&options);
     let is_it = |one: &&Manifest| one.kind() == "Deployment" && one.name() == PLUGIN_SYNC;
     let live = manifests.iter().find(is_it).unwrap().as_value();
-    let cleaner = cleaner_of(live, NAMESPACE);
+    let cleaner = cleaner_of(live, CALICO.name, NAMESPACE);
     assert_eq!(cleaner["spec"]["replicas"], 0);
     let template = &cleaner["spec"]["template"];
     assert_eq!(cleaner["spec"]["selector"]["matchLabels"]["app"], template["metadata"]["labels"]["app"]);
@@ -123,7 +127,7 @@ async fn plugin_calico_pools_are_last_and_what_is_left_of_them_is_found() {
     };
     fake.put(pool("submariner-west-10.1.0.0-16", "true"));
     fake.put(pool("default-ipv4-ippool", "no"));
-    let place = |name: &str| ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", name);
+    let pool_at = |name: &str| ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", name);
     let server = fake.server();
     let run = async || {
         let found = look(&server, &options(false)).await.unwrap();
@@ -131,10 +135,7 @@ async fn plugin_calico_pools_are_last_and_what_is_left_of_them_is_found() {
     };
     let nodes = run().await.unwrap_err().to_string();
     assert!(nodes.contains("not all nodes were cleaned"), "{nodes}");
-    assert!(
-        fake.has(&deployment(PLUGIN_SYNC)) && fake.has(&route()),
-        "workers go on while nodes are cleaned"
-    );
+    assert!(fake.has(&place(PLUGIN_SYNC)) && fake.has(&route()), "workers go on while nodes are cleaned");
     fake.put(json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"namespace": NAMESPACE, "name": "submariner-routeagent-uninstall", "generation": 1},
         "status": {"observedGeneration": 1, "desiredNumberScheduled": 0}}));
@@ -142,9 +143,103 @@ async fn plugin_calico_pools_are_last_and_what_is_left_of_them_is_found() {
     assert!(pools.contains("IPPools of remote networks were not removed"), "{pools}");
     let submariner = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", NAMESPACE, "submariner");
     assert!(fake.has(&submariner), "objects go after the pools");
-    finish(&fake);
+    finish(&fake, &CALICO);
     run().await.unwrap();
-    assert!(!fake.has(&submariner) && !fake.has(&deployment(CLEANER)));
-    assert!(!fake.has(&place("submariner-west-10.1.0.0-16")), "what the pod has left");
-    assert!(fake.has(&place("default-ipv4-ippool")));
+    assert!(!fake.has(&submariner) && !fake.has(&place(CALICO.name)));
+    assert!(!fake.has(&pool_at("submariner-west-10.1.0.0-16")), "what the pod has left");
+    assert!(fake.has(&pool_at("default-ipv4-ippool")));
+}
+
+#[tokio::test]
+async fn plugin_spiderpool_entries_are_removed_by_a_pod_after_the_workers_beside_any_plugin() {
+    for (plugin, cleaners) in
+        [("generic", &[SPIDERPOOL][..]), ("Calico", &[CALICO, SPIDERPOOL]), ("kindnet", &[SPIDERPOOL])]
+    {
+        let fake = cluster_with(plugin, true, &[]);
+        let server = fake.server();
+        let mut record = Record::default();
+        for cleaner in cleaners {
+            let error = remove_written(&server, &options(false), &mut record).await.unwrap_err();
+            assert!(error.to_string().contains(cleaner.failure), "{error}");
+            let logs = format!("logs deployment/{} -c {} tells why", cleaner.name, cleaner.workers);
+            assert!(error.next().contains(&logs), "{}", error.next());
+            assert!(!fake.has(&place(cleaner.workers)) && !fake.has(&route()));
+            let made = server.find(&place(cleaner.name)).await.unwrap().unwrap();
+            assert_eq!(made["spec"]["replicas"], 1);
+            finish(&fake, cleaner);
+        }
+        remove_written(&server, &options(false), &mut record).await.unwrap();
+        assert!(cleaners.iter().all(|cleaner| !fake.has(&place(cleaner.name))));
+        // And then there is nothing to do.
+        let mut record = Record::default();
+        remove_written(&server, &options(false), &mut record).await.unwrap();
+        assert!(record.steps.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn plugin_spiderpool_entries_that_stay_by_force_are_told_and_nothing_else_stays() {
+    let fake = cluster_with("generic", true, &[]);
+    let lease = ObjectRef::namespaced(
+        "coordination.k8s.io/v1",
+        "Lease",
+        NAMESPACE,
+        crate::objects::names::SPIDERPOOL_SYNC_LOCK,
+    );
+    fake.put(json!({"apiVersion": lease.api_version, "kind": lease.kind,
+        "metadata": {"namespace": NAMESPACE, "name": lease.name}}));
+    let role = ObjectRef::cluster_wide("rbac.authorization.k8s.io/v1", "ClusterRole", SPIDERPOOL_SYNC);
+    let all = member(&MemberOptions { has_spiderpool: true, ..example() });
+    let is_right = |one: &&Manifest| one.kind() == "ClusterRole" && one.name() == SPIDERPOOL_SYNC;
+    fake.put(all.iter().find(is_right).unwrap().as_value().clone());
+    let (server, mut record) = (fake.server(), Record::default());
+    let found = look(&server, &options(true)).await.unwrap();
+    uninstall(&server, None, &found, &options(true), &mut record).await.unwrap();
+    for gone in [lease, role, place(SPIDERPOOL_SYNC), place(SPIDERPOOL.name)] {
+        assert!(!fake.has(&gone), "{gone}");
+    }
+    let told = format!("{record:?}");
+    assert!(told.contains("the annotation trieste.io/hijack-cidrs of"), "{told}");
+}
+
+#[tokio::test]
+async fn plugin_spiderpool_entries_stay_while_nodes_are_cleaned_and_ovns_next_hops_go() {
+    let fake = cluster_with("OVNKubernetes", true, &[ROUTE_AGENT, PLUGIN_SYNC]);
+    let server = fake.server();
+    let run = async || {
+        let found = look(&server, &options(false)).await.unwrap();
+        uninstall(&server, None, &found, &options(false), &mut Record::default()).await
+    };
+    for set in [ROUTE_AGENT, PLUGIN_SYNC] {
+        assert!(run().await.unwrap_err().to_string().contains("not all nodes were cleaned"), "{set}");
+        assert!(!fake.has(&place(SPIDERPOOL_SYNC)) && !fake.has(&route()), "{set}");
+        let cleaner = server.find(&place(SPIDERPOOL.name)).await.unwrap().unwrap();
+        assert_eq!(cleaner["spec"]["replicas"], 0, "{set}");
+        fake.put(json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"namespace": NAMESPACE, "name": format!("{set}-uninstall"), "generation": 1},
+            "status": {"observedGeneration": 1, "desiredNumberScheduled": 0}}));
+    }
+    assert!(run().await.unwrap_err().to_string().contains(SPIDERPOOL.failure));
+    finish(&fake, &SPIDERPOOL);
+    run().await.unwrap();
+    assert!(!fake.has(&place(SPIDERPOOL.name)));
+}
+
+#[test]
+fn plugin_spiderpool_cleaner_is_the_workers_pod_that_runs_once() {
+    let manifests = member(&MemberOptions { has_spiderpool: true, ..example() });
+    let is_it = |one: &&Manifest| one.kind() == "Deployment" && one.name() == SPIDERPOOL_SYNC;
+    let live = manifests.iter().find(is_it).unwrap().as_value();
+    let cleaner = cleaner_of(live, SPIDERPOOL.name, NAMESPACE);
+    assert_eq!(cleaner["spec"]["selector"]["matchLabels"]["app"], SPIDERPOOL.name);
+    let pod = &cleaner["spec"]["template"]["spec"];
+    let [program] = &pod["initContainers"].as_array().unwrap()[..] else { panic!("one program") };
+    assert_eq!(
+        (&program["name"], &pod["serviceAccountName"]),
+        (&json!(SPIDERPOOL_SYNC), &json!(SPIDERPOOL_SYNC))
+    );
+    let variables = program["env"].as_array().unwrap();
+    for (name, value) in [("SUBMARINER_UNINSTALL", "true"), ("SUBMARINER_NETWORKPLUGIN", "spiderpool")] {
+        assert!(variables.contains(&json!({"name": name, "value": value})), "{name}");
+    }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use trieste_control::api::{ObjectMeta, RouteSpec, closed_routes_name};
+use trieste_control::api::{GatewayRoute, Object, ObjectMeta, Resource as _, RouteSpec, closed_routes_name};
 
 use super::*;
 
@@ -204,7 +204,7 @@ fn objects_that_cannot_be_read_are_named_and_change_nothing() {
         let mut bad = route("c", &["10.3.0.0/16"]);
         bad.body["spec"][field] = value;
         assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(bad)), 0);
-        assert!(model.controller.unread.contains_key("c"));
+        assert!(model.controller.remote.problems().any(|(name, _)| name == "GatewayRoute c"));
     }
     // One that could be read before keeps its pools, until it is gone.
     let mut bad = route("b", &["10.2.0.0/16"]);
@@ -212,7 +212,7 @@ fn objects_that_cannot_be_read_are_named_and_change_nothing() {
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(bad)), 0);
     assert_eq!(model.names(), ["submariner-b-10.2.0.0-16"]);
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Listed(Vec::new())), 1);
-    assert!(model.names().is_empty() && model.controller.unread.is_empty());
+    assert!(model.names().is_empty() && model.controller.remote.problems().count() == 0);
 }
 
 #[test]

@@ -166,12 +166,36 @@ fn use_everything(set: &ClusterSet) {
     east.wait_rollout(MEMBER, "daemonset/submariner-gateway").unwrap();
     reach("the gateway has moved");
     export(set, &client);
+    another_service_network(set);
     // What it finds is other tests' matter.
     set.trieste(east).args(["diagnose", "all"]).timeout(STEP).output().unwrap();
     for words in [["show", "gateways"].as_slice(), &["gather", "--dir", "gathered-by-hand"]] {
         let output = set.trieste(east).args(words).timeout(STEP).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}{}", output.stdout, output.stderr);
     }
+}
+
+/// Another network for services appears in a cluster by itself, is announced, and goes.
+fn another_service_network(set: &ClusterSet) {
+    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
+    let (ranges, range) = ("/apis/networking.k8s.io/v1/servicecidrs", "10.211.77.0/24");
+    let endpoints = format!("/apis/submariner.io/v1/namespaces/{MEMBER}/endpoints");
+    let until = |what: &str, is_there: bool| {
+        east.wait(what, STEP, || {
+            let all = east.client().list(&endpoints)?;
+            let mut of_west = all.iter().filter(|endpoint| endpoint["spec"]["cluster_id"] == "west");
+            let has_it = of_west.any(|endpoint| endpoint["spec"]["subnets"].to_string().contains(range));
+            anyhow::ensure!(has_it == is_there, "{all:?}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    let object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "more"}, "spec": {"cidrs": [range]}});
+    west.client().post(ranges, &object).unwrap();
+    until("the new network of services to be announced", true);
+    west.client().delete(&format!("{ranges}/more")).unwrap();
+    until("the network of services to be withdrawn", false);
 }
 
 /// A service of each cluster is exported, answered in the other, and exported no more.

@@ -1,0 +1,57 @@
+//! Which lists of networks stand in objects that gateways can follow.
+
+use serde_json::Value;
+use trieste_control::api::Object;
+use trieste_control::live_networks::{List, TrackedLists};
+use trieste_control::requirements::is_calico;
+
+use super::Observed;
+
+/// Returns the lists that are written in such objects, with their networks.
+pub(super) fn find(observed: &Observed, plugin: &str) -> TrackedLists {
+    let of = |list: List| {
+        let objects = observed.others.get(list.kind().as_str()).into_iter().flatten();
+        let objects: Vec<Object> = objects.filter_map(|value| read(list, value)).collect();
+        let found = list.found(&objects);
+        (!found.is_empty() && (list != List::Pods || is_calico(plugin))).then_some((list, found))
+    };
+    TrackedLists(List::ALL.into_iter().filter_map(of).collect())
+}
+
+/// Reads an object; lists of an API server do not repeat what it is.
+fn read(list: List, value: &Value) -> Option<Object> {
+    let mut value = value.clone();
+    value["apiVersion"] = list.kind().api_version().into();
+    value["kind"] = list.kind().as_str().into();
+    serde_json::from_value(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_followed_that_stand_in_objects_and_pools_with_calico_alone() {
+        let mut observed = Observed::default();
+        let range =
+            |name: &str, cidrs: &[&str]| json!({"metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+        let ranges =
+            vec![range("kubernetes", &["10.96.0.0/16", "fd00:96::/112"]), range("more", &["10.98.0.0/24"])];
+        let pool = |name: &str, cidr: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}, "spec": {"cidr": cidr, "natOutgoing": true}});
+        let remote = pool("b", "10.2.0.0/16", json!({"submariner.io/ippool": "true"}));
+        let pools = vec![pool("default", "10.1.0.0/16", json!({})), remote];
+        observed.others.insert("IPPool", pools);
+        let services = r#""services":["10.96.0.0/16","10.98.0.0/24","fd00:96::/112"]"#;
+        for (ranges, plugin, expected) in [
+            (Vec::new(), "generic", None),
+            (ranges.clone(), "generic", Some(format!("{{{services}}}"))),
+            (Vec::new(), "calico", Some("{\"pods\":[\"10.1.0.0/16\"]}".to_owned())),
+            (ranges, "calico", Some(format!("{{\"pods\":[\"10.1.0.0/16\"],{services}}}"))),
+        ] {
+            observed.others.insert("ServiceCIDR", ranges);
+            assert_eq!(find(&observed, plugin).value(), expected, "{plugin}");
+        }
+    }
+}

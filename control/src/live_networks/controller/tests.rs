@@ -1,0 +1,131 @@
+//! The controller, event by event.
+
+use serde_json::Value;
+
+use super::*;
+use crate::api::ObjectMeta;
+
+struct Model(NetworksController);
+
+impl Model {
+    fn new(object: &Object) -> Self {
+        let mut model = Self(NetworksController::default());
+        model.see_map(object.clone());
+        model
+    }
+
+    fn see_map(&mut self, object: Object) {
+        self.0.handle_input(StoreEvent::Listed(vec![object]), Instant::now());
+    }
+
+    fn see(&mut self, list: List, event: StoreEvent) {
+        self.0.observe(&Watch::new(0, list.kind(), ""), event, Instant::now());
+    }
+
+    /// Does what is planned; returns whether anything was.
+    fn settle(&mut self) -> bool {
+        let context = Context { now: Instant::now(), wall: jiff::Timestamp::UNIX_EPOCH, leadership: None };
+        let writes = self.0.reconcile(&(), &context).writes;
+        for write in &writes {
+            let event = StoreEvent::Applied(write.object().unwrap().clone());
+            self.0.written(&(), write, Ok(&event), Instant::now());
+        }
+        assert!(self.0.reconcile(&(), &context).writes.is_empty(), "a second pass writes nothing");
+        !writes.is_empty()
+    }
+
+    fn list(&self, key: &str) -> &str {
+        self.0.object.as_ref().unwrap().body["data"][key].as_str().unwrap()
+    }
+}
+
+/// Returns the ConfigMap as `join` leaves it.
+fn map(pods: &str, services: &str, followed: &str) -> Object {
+    let mut object = Object::new(Kind::ConfigMap, ObjectMeta::new("ns", ClusterNetworks::OBJECT));
+    object
+        .body
+        .insert("data".to_owned(), json!({"pods": pods, "services": services, "extra": "172.20.1.0/24"}));
+    let annotation =
+        (!followed.is_empty()).then(|| (TrackedLists::ANNOTATION.to_owned(), followed.to_owned()));
+    object.metadata.annotations.extend(annotation);
+    object
+}
+
+fn object(list: List, name: &str, spec: Value) -> Object {
+    let mut object = Object::new(list.kind(), ObjectMeta::new("", name));
+    object.body.insert("spec".to_owned(), spec);
+    object
+}
+
+fn services(name: &str, cidrs: &[&str]) -> Object {
+    object(List::Services, name, json!({"cidrs": cidrs}))
+}
+
+#[test]
+fn a_list_follows_objects_that_come_change_and_go_in_both_families() {
+    let found = r#"{"services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", found));
+    assert!(!model.settle(), "nothing is taken away before everything was read");
+    let default = services("kubernetes", &["10.96.0.0/16"]);
+    model.see(List::Services, StoreEvent::Listed(vec![default]));
+    assert!(!model.settle());
+    model.see(List::Services, StoreEvent::Applied(services("more", &["10.98.0.0/16", "fd00:98::/112"])));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.96.0.0/16,10.98.0.0/16,fd00:98::/112");
+    assert_eq!((model.list("pods"), model.list("extra")), ("10.1.0.0/16", "172.20.1.0/24"));
+    // One that is a part of another one.
+    model.see(List::Services, StoreEvent::Applied(services("part", &["10.98.7.0/24"])));
+    assert!(!model.settle());
+    model.see(List::Services, StoreEvent::Applied(services("more", &["10.99.0.0/16"])));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.96.0.0/16,10.98.7.0/24,10.99.0.0/16");
+    model.see(List::Services, StoreEvent::Deleted(services("more", &["10.99.0.0/16"])));
+    assert!(model.settle());
+    // A server that has none any more takes nothing away.
+    model.see(List::Services, StoreEvent::Listed(Vec::new()));
+    assert!(!model.settle());
+    assert_eq!(model.list("services"), "10.96.0.0/16,10.98.7.0/24");
+}
+
+#[test]
+fn entries_of_somebody_stay_and_what_they_cover_is_not_added() {
+    let found = r#"{"services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.64.0.0/12\n10.96.0.0/16", found));
+    let all = services("kubernetes", &["10.97.0.0/16", "10.65.0.0/16"]);
+    model.see(List::Services, StoreEvent::Listed(vec![all]));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.64.0.0/12,10.97.0.0/16");
+    // Taken out by hand: it comes back. One that somebody cannot spell is the gateways' to say.
+    model.see_map(map("10.1.0.0/16", "10.64.0.0/12", r#"{"services":["10.97.0.0/16"]}"#));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.64.0.0/12,10.97.0.0/16");
+    model.see_map(map("10.1.0.0/16", "10.64.0.0/33", r#"{"services":["10.97.0.0/16"]}"#));
+    assert!(!model.settle());
+}
+
+#[test]
+fn only_lists_that_join_has_found_are_followed_and_watched() {
+    let kinds = |model: &Model| model.0.watches().into_iter().map(|watch| watch.kind).collect::<Vec<_>>();
+    let model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", ""));
+    assert_eq!(kinds(&model), []);
+    let both = r#"{"pods":["10.1.0.0/16"],"services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", both));
+    assert_eq!(kinds(&model), [Kind::IpPool, Kind::ServiceCidr]);
+    let pool = |name: &str, cidr: &str| object(List::Pods, name, json!({"cidr": cidr, "natOutgoing": true}));
+    let mut remote = pool("submariner-b-10.2.0.0-16", "10.2.0.0/16");
+    remote.metadata.labels.insert("submariner.io/ippool".to_owned(), "true".to_owned());
+    let pools = vec![pool("first", "10.1.0.0/16"), pool("second", "10.9.0.0/16"), remote];
+    model.see(List::Pods, StoreEvent::Listed(pools));
+    let forbidden =
+        StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
+    assert!(model.0.does_without(&Watch::new(0, Kind::ServiceCidr, ""), &forbidden));
+    model.see(List::Services, StoreEvent::Unavailable(forbidden));
+    assert!(model.settle());
+    assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.9.0.0/16", "10.96.0.0/16"));
+    assert!(model.0.unread[&List::Services].starts_with("ServiceCIDR: "));
+    // Somebody gives a list of their own.
+    model.see_map(map("10.1.0.0/16", "10.96.0.0/16", r#"{"services":["10.96.0.0/16"]}"#));
+    assert!(!model.settle() && kinds(&model) == [Kind::ServiceCidr]);
+    model.see_map(map("10.1.0.0/16", "10.96.0.0/16", "[]"));
+    assert!(!model.settle() && model.0.problem.as_ref().unwrap().contains("join again"));
+}

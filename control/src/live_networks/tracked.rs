@@ -1,0 +1,207 @@
+//! Which lists follow the cluster's objects, and which of their entries come from these. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::api::{ClusterNetworks, Kind, Object};
+use crate::network_map::outermost;
+
+/// From the specification: the label of pools for remote networks (api §8.5).
+const REMOTE_POOL: &str = "submariner.io/ippool";
+
+/// A list of networks that objects of the cluster may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum List {
+    /// Of pods: Calico's IPPools.
+    Pods,
+    /// Of services: the ServiceCIDR objects.
+    Services,
+}
+
+impl List {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Pods, Self::Services];
+
+    /// Returns its key in the ConfigMap.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        let [pods, services, _] = ClusterNetworks::KEYS;
+        match self {
+            Self::Pods => pods,
+            Self::Services => services,
+        }
+    }
+
+    /// Returns the kind of the objects that say it.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Pods => Kind::IpPool,
+            Self::Services => Kind::ServiceCidr,
+        }
+    }
+
+    /// Returns the networks that an object says.
+    fn networks(self, object: &Object) -> Vec<IpNet> {
+        let Some(spec) = object.body.get("spec") else { return Vec::new() };
+        let texts: Vec<&str> = match self {
+            Self::Pods if has_own_pods(object, spec) => spec["cidr"].as_str().into_iter().collect(),
+            Self::Pods => Vec::new(),
+            Self::Services => {
+                spec["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+            }
+        };
+        texts
+            .into_iter()
+            .filter_map(|text| text.trim().parse().ok())
+            .map(|network: IpNet| network.trunc())
+            .collect()
+    }
+
+    /// Returns the networks that objects say, without those inside of others.
+    #[must_use]
+    pub fn found<'a>(self, objects: impl IntoIterator<Item = &'a Object>) -> BTreeSet<IpNet> {
+        outermost(objects.into_iter().flat_map(|object| self.networks(object))).into_iter().collect()
+    }
+}
+
+/// Returns `true` if pods of this cluster have addresses of a pool.
+fn has_own_pods(pool: &Object, spec: &Value) -> bool {
+    let is_remote = pool.metadata.labels.contains_key(REMOTE_POOL);
+    let uses = spec["allowedUses"].as_array();
+    let is_for_pods = uses.is_none_or(|uses| uses.is_empty() || uses.iter().any(|one| one == "Workload"));
+    !is_remote && is_for_pods && spec["disabled"] != true
+}
+
+/// The lists that follow the cluster's objects, and the entries that come from these.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrackedLists(pub BTreeMap<List, BTreeSet<IpNet>>);
+
+impl TrackedLists {
+    /// The annotation of the ConfigMap.
+    pub const ANNOTATION: &str = "trieste.io/networks-followed";
+
+    /// Reads the annotation; without one no list follows anything.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn of(object: &Object) -> Result<Self, String> {
+        let Some(text) = object.metadata.annotations.get(Self::ANNOTATION) else {
+            return Ok(Self::default());
+        };
+        let mut lists: BTreeMap<String, BTreeSet<IpNet>> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let known = List::ALL.into_iter().filter_map(|list| Some((list, lists.remove(list.key())?)));
+        Ok(Self(known.collect()))
+    }
+
+    /// Returns those lists of which every entry is in the list of this name: another one was given by somebody.
+    #[must_use]
+    pub fn within(&self, pods: &[IpNet], services: &[IpNet]) -> Self {
+        let has_all = |(list, found): &(&List, &BTreeSet<IpNet>)| {
+            let named = match list {
+                List::Pods => pods,
+                List::Services => services,
+            };
+            found.iter().all(|network| named.iter().any(|named| named.trunc() == *network))
+        };
+        let lists = self.0.iter().filter(has_all);
+        Self(lists.map(|(list, found)| (*list, found.clone())).collect())
+    }
+
+    /// Returns the annotation's value; `None` if no list follows anything.
+    #[must_use]
+    pub fn value(&self) -> Option<String> {
+        let lists: BTreeMap<&str, &BTreeSet<IpNet>> =
+            self.0.iter().map(|(list, nets)| (list.key(), nets)).collect();
+        // Strings and lists of strings are always written.
+        (!lists.is_empty()).then(|| serde_json::to_string(&lists).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::ObjectMeta;
+
+    #[test]
+    fn the_annotation_is_read_back_and_lists_of_later_versions_are_left_out() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let followed = TrackedLists([(List::Services, nets(&["10.96.0.0/16", "fd00:96::/112"]))].into());
+        let text = followed.value().unwrap();
+        assert_eq!(text, r#"{"services":["10.96.0.0/16","fd00:96::/112"]}"#);
+        let mut object = Object::new(Kind::ConfigMap, ObjectMeta::new("ns", ClusterNetworks::OBJECT));
+        assert_eq!(
+            (TrackedLists::of(&object), TrackedLists::default().value()),
+            (Ok(TrackedLists::default()), None)
+        );
+        let later = text.replace('}', ",\"others\":[]}");
+        object.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), later);
+        assert_eq!(TrackedLists::of(&object), Ok(followed));
+        object.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), "services".to_owned());
+        assert!(TrackedLists::of(&object).is_err());
+    }
+
+    #[test]
+    fn a_list_that_somebody_has_given_is_not_followed() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let found = |texts: &[&str]| nets(texts).into_iter().collect::<BTreeSet<_>>();
+        let all = TrackedLists(
+            [
+                (List::Pods, found(&["10.1.0.0/16"])),
+                (List::Services, found(&["10.96.0.0/16", "fd00:96::/112"])),
+            ]
+            .into(),
+        );
+        for (pods, services, expected) in [
+            (&["10.1.0.0/16", "10.9.0.0/16"][..], &["fd00:96::/112", "10.96.0.0/16"][..], 2),
+            (&["10.0.0.0/8"], &["10.96.0.0/16", "fd00:96::/112"], 1),
+            (&[], &["10.96.0.0/16"], 0),
+        ] {
+            assert_eq!(all.within(&nets(pods), &nets(services)).0.len(), expected, "{pods:?} {services:?}");
+        }
+    }
+
+    #[test]
+    fn networks_are_those_of_objects_for_this_clusters_pods_and_services() {
+        let object = |list: List, spec: Value, label: Option<&str>| {
+            let mut object = Object::new(list.kind(), ObjectMeta::new("", "a"));
+            object.body.insert("spec".to_owned(), spec);
+            object.metadata.labels.extend(label.map(|label| (label.to_owned(), "true".to_owned())));
+            object
+        };
+        for (list, spec, label, expected) in [
+            (
+                List::Services,
+                json!({"cidrs": ["10.96.0.0/16", "fd00:96::/112"]}),
+                None,
+                "10.96.0.0/16 fd00:96::/112",
+            ),
+            (
+                List::Services,
+                json!({"cidrs": ["10.96.0.0/16", "10.96.4.0/24", "x", 7]}),
+                None,
+                "10.96.0.0/16",
+            ),
+            (List::Services, json!({}), None, ""),
+            (List::Pods, json!({"cidr": "10.1.3.4/16"}), None, "10.1.0.0/16"),
+            (List::Pods, json!({"cidr": "10.2.0.0/16", "disabled": true}), None, ""),
+            (List::Pods, json!({"cidr": "10.2.0.0/16"}), Some(REMOTE_POOL), ""),
+            (List::Pods, json!({"cidr": "10.9.0.0/16", "allowedUses": ["LoadBalancer"]}), None, ""),
+            (
+                List::Pods,
+                json!({"cidr": "10.9.0.0/16", "allowedUses": ["Tunnel", "Workload"]}),
+                None,
+                "10.9.0.0/16",
+            ),
+        ] {
+            let found = list.found(&[object(list, spec.clone(), label)]);
+            let found: Vec<String> = found.iter().map(IpNet::to_string).collect();
+            assert_eq!(found.join(" "), expected, "{list:?} {spec}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The annotation that says which entries of a list are ours, and since when: pods that are older have no routes to them. Pure.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use trieste_control::api::Object;
+
+/// The annotation, on objects with lists.
+pub(super) const ANNOTATION: &str = "trieste.io/hijack-cidrs";
+/// Its value where an administrator keeps the list by hand.
+const UNMANAGED: &str = "unmanaged";
+
+/// The entries of a list that are ours, and when they were added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Record(pub(super) BTreeMap<IpNet, Timestamp>);
+
+/// What an object's annotation says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// These entries are ours; there are none without an annotation.
+    Ours(Record),
+    /// None: an administrator keeps the list.
+    Unmanaged,
+    /// It cannot be read, and why.
+    Unreadable(String),
+}
+
+impl Record {
+    /// Reads the annotation of an object.
+    pub(super) fn of(object: &Object) -> Recorded {
+        let Some(text) = object.metadata.annotations.get(ANNOTATION) else {
+            return Recorded::Ours(Self::default());
+        };
+        if text.trim() == UNMANAGED {
+            return Recorded::Unmanaged;
+        }
+        match serde_json::from_str::<BTreeMap<Timestamp, Vec<IpNet>>>(text) {
+            Ok(by_time) => {
+                let ours = by_time.into_iter().flat_map(|(time, networks)| {
+                    networks.into_iter().map(move |network| (network.trunc(), time))
+                });
+                Recorded::Ours(Self(ours.collect()))
+            }
+            Err(error) => Recorded::Unreadable(error.to_string()),
+        }
+    }
+
+    /// Returns the annotation's value: networks by the time at which they were added, in whole seconds; `None` if there are none.
+    pub(super) fn value(&self) -> Option<String> {
+        let mut by_time: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (network, time) in &self.0 {
+            by_time.entry(whole(*time).to_string()).or_default().push(network.to_string());
+        }
+        // Strings and lists of strings are always written.
+        (!by_time.is_empty()).then(|| serde_json::to_string(&by_time).unwrap_or_default())
+    }
+}
+
+/// Returns a time in whole seconds, as Kubernetes writes times.
+pub(super) fn whole(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trieste_control::api::{Kind, ObjectMeta};
+
+    use super::*;
+
+    fn object(annotation: Option<&str>) -> Object {
+        let mut object = Object::new(Kind::SpiderCoordinator, ObjectMeta::new("", "default"));
+        let entry = annotation.map(|text| (ANNOTATION.to_owned(), text.to_owned()));
+        object.metadata.annotations.extend(entry);
+        object
+    }
+
+    #[test]
+    fn plugin_spiderpool_what_is_recorded_is_read_back_and_anything_else_is_not_taken_for_ours() {
+        let nets = ["10.2.0.0/16", "10.3.0.0/16", "fd00:2::/48"].map(|text| text.parse().unwrap());
+        let times = ["2026-11-28T10:00:00Z", "2026-11-28T11:00:00Z"].map(|text| text.parse().unwrap());
+        let record = Record([(nets[0], times[0]), (nets[1], times[1]), (nets[2], times[0])].into());
+        let text = record.value().unwrap();
+        assert_eq!(
+            text,
+            r#"{"2026-11-28T10:00:00Z":["10.2.0.0/16","fd00:2::/48"],"2026-11-28T11:00:00Z":["10.3.0.0/16"]}"#
+        );
+        assert_eq!(Record::of(&object(Some(&text))), Recorded::Ours(record));
+        assert_eq!(Record::of(&object(None)), Recorded::Ours(Record::default()));
+        assert_eq!(Record::default().value(), None);
+        assert_eq!(Record::of(&object(Some(" unmanaged\n"))), Recorded::Unmanaged);
+        for text in ["", "[]", "{\"now\":[]}", "{\"2026-11-28T10:00:00Z\":[\"10.2.0.0\"]}", "off"] {
+            assert!(matches!(Record::of(&object(Some(text))), Recorded::Unreadable(_)), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn plugin_spiderpool_no_annotation_is_a_panic(text in ".{0,200}") {
+            drop(Record::of(&object(Some(&text))));
+        }
+    }
+}
