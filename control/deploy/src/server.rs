@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use serde_json::{Value, json};
+use trieste_control::api::ClusterNetworks;
 use trieste_control::cause::innermost;
 
 use crate::error::DeployError;
@@ -166,7 +167,10 @@ impl Server {
             ));
         };
         let before = self.find(&place).await?;
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", place.path(), self.force);
+        // Gateways write the object with the cluster's networks too; who applies it has read what they have written.
+        let is_shared = place.kind == "ConfigMap" && place.name == ClusterNetworks::OBJECT;
+        let is_forced = self.force || is_shared;
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={is_forced}", place.path());
         let body = Some(("application/apply-patch+yaml", object));
         let after = self.call(Method::PATCH, &path, body, &format!("applying {place}")).await?;
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use ipnet::IpNet;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::tracked::{List, TrackedLists};
+use crate::api::limits::MAX_CIDRS;
 use crate::api::{ClusterNetworks, Kind, Object, ObjectKey};
 use crate::election::Candidate;
 use crate::parse::words;
@@ -51,6 +52,8 @@ pub struct NetworksController {
     /// Why objects cannot be read.
     unread: BTreeMap<List, String>,
     problem: Option<String>,
+    /// What cannot be announced, and why.
+    left_out: Vec<String>,
 }
 
 impl NetworksController {
@@ -65,30 +68,68 @@ impl NetworksController {
             )
         });
         self.followed = read.unwrap_or_default();
-        let followed = &self.followed.0;
-        self.caches.retain(|list, _| followed.contains_key(list));
-        self.unread.retain(|list, _| followed.contains_key(list));
     }
 
-    /// Returns a list as it should be, and which of its entries come from the cluster's objects; `None` if that cannot be said.
-    fn corrected(&self, list: List, recorded: &BTreeSet<IpNet>) -> Option<[BTreeSet<IpNet>; 2]> {
+    /// Returns the networks of a list that come from the cluster's objects, and those that are somebody's; `None` if that cannot be
+    /// said.
+    fn sorted(&self, list: List, recorded: &BTreeSet<IpNet>) -> Option<[BTreeSet<IpNet>; 2]> {
+        // What was read before an outage may be older than what `join` has found.
         let cache = self.caches.get(&list).filter(|cache| cache.is_complete())?;
-        let found = list.found(cache.objects());
-        // Every cluster has some: where there are none, they are somewhere else by now.
-        if found.is_empty() {
+        if self.unread.contains_key(&list) {
             return None;
         }
-        let there = entries(self.object.as_ref()?, list)?;
-        let theirs: BTreeSet<IpNet> = there.difference(recorded).copied().collect();
-        let is_covered = |network: &IpNet| theirs.iter().any(|theirs| theirs.contains(network));
-        let ours: BTreeSet<IpNet> = found.into_iter().filter(|network| !is_covered(network)).collect();
-        Some([theirs.union(&ours).copied().collect(), ours])
+        let found = list.found(cache.objects(), recorded);
+        let there = entries(self.object.as_ref()?, list.key())?;
+        // Every cluster has some: where there are none, they are somewhere else by now.
+        (!found.is_empty()).then(|| [found, there.difference(recorded).copied().collect()])
+    }
+
+    /// Returns the ConfigMap as it should be, and what cannot be in it.
+    fn corrected(&self, object: &Object) -> (Object, Vec<String>) {
+        let (mut new, mut followed, mut problems) = (object.clone(), self.followed.clone(), Vec::new());
+        for (list, recorded) in &self.followed.0 {
+            let Some([found, theirs]) = self.sorted(*list, recorded) else { continue };
+            let others = ClusterNetworks::KEYS.into_iter().filter(|key| *key != list.key());
+            let mut taken: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
+            taken.extend(&theirs);
+            let mut ours = BTreeSet::new();
+            for network in
+                found.into_iter().filter(|network| !taken.iter().any(|taken| taken.contains(network)))
+            {
+                // Gateways take all networks or none.
+                if let Some(inside) = taken.iter().find(|taken| network.contains(*taken)) {
+                    problems
+                        .push(format!("{network} of {} is not announced: it overlaps {inside}", list.kind()));
+                } else if taken.len() + ours.len() >= MAX_CIDRS {
+                    problems.push(format!(
+                        "{network} of {} is not announced: there are {MAX_CIDRS} networks",
+                        list.kind()
+                    ));
+                } else {
+                    ours.insert(network);
+                }
+            }
+            let networks: BTreeSet<IpNet> = theirs.union(&ours).copied().collect();
+            if entries(&new, list.key()).as_ref() != Some(&networks) {
+                let text = networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
+                let data = new.body.entry("data").or_insert_with(|| json!({}));
+                data.as_object_mut().map(|data| data.insert(list.key().to_owned(), json!(text)));
+            }
+            followed.0.insert(*list, ours);
+        }
+        if followed != self.followed {
+            new.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
+        }
+        (new, problems)
     }
 }
 
 /// Returns the entries of a list; `None` if one is no network, which the gateways say.
-fn entries(object: &Object, list: List) -> Option<BTreeSet<IpNet>> {
-    let text = object.body.get("data").and_then(|data| data.get(list.key())?.as_str()).unwrap_or_default();
+fn entries(object: &Object, key: &str) -> Option<BTreeSet<IpNet>> {
+    let text = match object.body.get("data") {
+        Some(data) => data.as_object()?.get(key).and_then(Value::as_str).unwrap_or_default(),
+        None => "",
+    };
     words(text).map(|word| word.parse().ok().map(|network: IpNet| network.trunc())).collect()
 }
 
@@ -103,11 +144,6 @@ impl Controller for NetworksController {
 
     fn watches(&self) -> BTreeSet<Watch> {
         self.followed.0.keys().map(|list| Watch::new(0, list.kind(), "")).collect()
-    }
-
-    /// Returns `true` for all of them: a gateway has other things to do than this.
-    fn does_without(&self, _: &Watch, error: &StoreError) -> bool {
-        error.is_unserved() || matches!(error, StoreError::Forbidden { .. })
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
@@ -135,24 +171,17 @@ impl Controller for NetworksController {
     }
 
     fn reconcile(&mut self, (): &(), _: &Context) -> Reconciled {
+        // The watches of lists that are not followed any more are closed after this.
+        let (caches, unread, followed) = (&mut self.caches, &mut self.unread, &self.followed.0);
+        caches.retain(|list, _| followed.contains_key(list));
+        unread.retain(|list, _| followed.contains_key(list));
         let Some(object) = self.object.as_ref().filter(|object| object.withheld.is_none()) else {
             return Reconciled::await_change();
         };
-        let (mut new, mut followed) = (object.clone(), self.followed.clone());
-        for (list, recorded) in &self.followed.0 {
-            let Some([networks, ours]) = self.corrected(*list, recorded) else { continue };
-            if entries(object, *list).as_ref() != Some(&networks) {
-                let text = networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
-                let data = new.body.entry("data").or_insert_with(|| json!({}));
-                data[list.key()] = json!(text);
-            }
-            followed.0.insert(*list, ours);
-        }
-        if followed != self.followed {
-            let value = followed.value().map(|value| (TrackedLists::ANNOTATION.to_owned(), value));
-            new.metadata.annotations.extend(value);
-        }
-        if new == *object { Reconciled::await_change() } else { Reconciled::write(vec![Write::Update(new)]) }
+        let (new, problems) = self.corrected(object);
+        let write = (new != *object).then_some(Write::Update(new));
+        self.left_out = problems;
+        Reconciled::write(write.into_iter().collect())
     }
 
     fn written(&mut self, (): &(), _: &Write, outcome: Result<&StoreEvent, &StoreError>, _: Instant) {
@@ -162,8 +191,10 @@ impl Controller for NetworksController {
     }
 
     fn status(&self, view: &QueueView<'_>) -> Option<String> {
-        let refused = view.refused.first().map(|(key, reason)| format!("{key}: {reason}"));
-        self.problem.clone().or_else(|| self.unread.values().next().cloned()).or(refused)
+        let unread = self.unread.values().next().cloned();
+        let unwritten =
+            || view.problem().map(|problem| format!("ConfigMap {}: {problem}", ClusterNetworks::OBJECT));
+        self.problem.clone().or(unread).or_else(|| self.left_out.first().cloned()).or_else(unwritten)
     }
 }
 

@@ -43,11 +43,11 @@ impl List {
         }
     }
 
-    /// Returns the networks that an object says.
-    fn networks(self, object: &Object) -> Vec<IpNet> {
+    /// Returns the networks that an object says, those in `recorded` also where it does not give any addresses of them any more.
+    fn networks(self, object: &Object, recorded: &BTreeSet<IpNet>) -> Vec<IpNet> {
         let Some(spec) = object.body.get("spec") else { return Vec::new() };
         let texts: Vec<&str> = match self {
-            Self::Pods if has_own_pods(object, spec) => spec["cidr"].as_str().into_iter().collect(),
+            Self::Pods if is_of_own_pods(object, spec) => spec["cidr"].as_str().into_iter().collect(),
             Self::Pods => Vec::new(),
             Self::Services => {
                 spec["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
@@ -57,22 +57,30 @@ impl List {
             .into_iter()
             .filter_map(|text| text.trim().parse().ok())
             .map(|network: IpNet| network.trunc())
+            // Pods keep their addresses of a pool that is switched off. One that always was may be for another cluster's network.
+            .filter(|network| spec["disabled"] != true || recorded.contains(network))
             .collect()
     }
 
-    /// Returns the networks that objects say, without those inside of others.
+    /// Returns the networks that objects say, without those inside of others; `recorded` are those that they have said before.
     #[must_use]
-    pub fn found<'a>(self, objects: impl IntoIterator<Item = &'a Object>) -> BTreeSet<IpNet> {
-        outermost(objects.into_iter().flat_map(|object| self.networks(object))).into_iter().collect()
+    pub fn found<'a>(
+        self,
+        objects: impl IntoIterator<Item = &'a Object>,
+        recorded: &BTreeSet<IpNet>,
+    ) -> BTreeSet<IpNet> {
+        outermost(objects.into_iter().flat_map(|object| self.networks(object, recorded)))
+            .into_iter()
+            .collect()
     }
 }
 
-/// Returns `true` if pods of this cluster have addresses of a pool.
-fn has_own_pods(pool: &Object, spec: &Value) -> bool {
+/// Returns `true` if a pool is for pods of this cluster.
+fn is_of_own_pods(pool: &Object, spec: &Value) -> bool {
     let is_remote = pool.metadata.labels.contains_key(REMOTE_POOL);
     let uses = spec["allowedUses"].as_array();
     let is_for_pods = uses.is_none_or(|uses| uses.is_empty() || uses.iter().any(|one| one == "Workload"));
-    !is_remote && is_for_pods && spec["disabled"] != true
+    !is_remote && is_for_pods
 }
 
 /// The lists that follow the cluster's objects, and the entries that come from these.
@@ -111,13 +119,13 @@ impl TrackedLists {
         Self(lists.map(|(list, found)| (*list, found.clone())).collect())
     }
 
-    /// Returns the annotation's value; `None` if no list follows anything.
+    /// Returns the annotation's value.
     #[must_use]
-    pub fn value(&self) -> Option<String> {
+    pub fn value(&self) -> String {
         let lists: BTreeMap<&str, &BTreeSet<IpNet>> =
             self.0.iter().map(|(list, nets)| (list.key(), nets)).collect();
         // Strings and lists of strings are always written.
-        (!lists.is_empty()).then(|| serde_json::to_string(&lists).unwrap_or_default())
+        serde_json::to_string(&lists).unwrap_or_default()
     }
 }
 
@@ -132,12 +140,12 @@ mod tests {
     fn the_annotation_is_read_back_and_lists_of_later_versions_are_left_out() {
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let followed = TrackedLists([(List::Services, nets(&["10.96.0.0/16", "fd00:96::/112"]))].into());
-        let text = followed.value().unwrap();
+        let text = followed.value();
         assert_eq!(text, r#"{"services":["10.96.0.0/16","fd00:96::/112"]}"#);
         let mut object = Object::new(Kind::ConfigMap, ObjectMeta::new("ns", ClusterNetworks::OBJECT));
         assert_eq!(
             (TrackedLists::of(&object), TrackedLists::default().value()),
-            (Ok(TrackedLists::default()), None)
+            (Ok(TrackedLists::default()), "{}".to_owned())
         );
         let later = text.replace('}', ",\"others\":[]}");
         object.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), later);
@@ -190,6 +198,7 @@ mod tests {
             (List::Services, json!({}), None, ""),
             (List::Pods, json!({"cidr": "10.1.3.4/16"}), None, "10.1.0.0/16"),
             (List::Pods, json!({"cidr": "10.2.0.0/16", "disabled": true}), None, ""),
+            (List::Pods, json!({"cidr": "10.8.0.0/16", "disabled": true}), None, "10.8.0.0/16"),
             (List::Pods, json!({"cidr": "10.2.0.0/16"}), Some(REMOTE_POOL), ""),
             (List::Pods, json!({"cidr": "10.9.0.0/16", "allowedUses": ["LoadBalancer"]}), None, ""),
             (
@@ -199,7 +208,8 @@ mod tests {
                 "10.9.0.0/16",
             ),
         ] {
-            let found = list.found(&[object(list, spec.clone(), label)]);
+            let recorded = BTreeSet::from(["10.8.0.0/16".parse().unwrap()]);
+            let found = list.found(&[object(list, spec.clone(), label)], &recorded);
             let found: Vec<String> = found.iter().map(IpNet::to_string).collect();
             assert_eq!(found.join(" "), expected, "{list:?} {spec}");
         }

@@ -117,22 +117,30 @@ impl Work {
 
 fn calico(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
     let wish = if config.task == Task::Uninstall { calico::Wish::Nothing } else { calico::Wish::Pools };
-    spawn_controller(PoolsController::new(&config.namespace, wish), store, fence, sender)
+    spawn_controller(PoolsController::new(&config.namespace, wish), store, fence, sender, LIMITS)
 }
 
 fn spiderpool(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
     let is_removing = config.task == Task::Uninstall;
     let wish = if is_removing { spiderpool::Wish::Nothing } else { spiderpool::Wish::Networks };
-    spawn_controller(HijackController::new(&config.namespace, wish), store, fence, sender)
+    // One object has the networks of all clusters: a new one must not wait for others'. The controller bounds what it repeats.
+    let limits = Limits { limits_objects: false, ..LIMITS };
+    spawn_controller(HijackController::new(&config.namespace, wish), store, fence, sender, limits)
 }
 
-fn spawn_controller<C>(controller: C, store: AnyStore, fence: Fence, sender: watch::Sender<Status>) -> Handle
+fn spawn_controller<C>(
+    controller: C,
+    store: AnyStore,
+    fence: Fence,
+    sender: watch::Sender<Status>,
+    limits: Limits,
+) -> Handle
 where
     C: Controller<Status = Status, Input = Infallible>,
 {
     let publish = move |status: &Status| status.clone().publish(&sender);
     let inputs = futures::stream::pending().boxed();
-    runner::spawn(controller, vec![port(store)], fence, inputs, LIMITS, publish)
+    runner::spawn(controller, vec![port(store)], fence, inputs, limits, publish)
 }
 
 fn spawn_ovn(

@@ -1,5 +1,7 @@
 //! Which lists of networks stand in objects that gateways can follow.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use trieste_control::api::Object;
 use trieste_control::live_networks::{List, TrackedLists};
@@ -12,7 +14,7 @@ pub(super) fn find(observed: &Observed, plugin: &str) -> TrackedLists {
     let of = |list: List| {
         let objects = observed.others.get(list.kind().as_str()).into_iter().flatten();
         let objects: Vec<Object> = objects.filter_map(|value| read(list, value)).collect();
-        let found = list.found(&objects);
+        let found = list.found(&objects, &BTreeSet::new());
         (!found.is_empty() && (list != List::Pods || is_calico(plugin))).then_some((list, found))
     };
     TrackedLists(List::ALL.into_iter().filter_map(of).collect())
@@ -45,10 +47,10 @@ mod tests {
         observed.others.insert("IPPool", pools);
         let services = r#""services":["10.96.0.0/16","10.98.0.0/24","fd00:96::/112"]"#;
         for (ranges, plugin, expected) in [
-            (Vec::new(), "generic", None),
-            (ranges.clone(), "generic", Some(format!("{{{services}}}"))),
-            (Vec::new(), "calico", Some("{\"pods\":[\"10.1.0.0/16\"]}".to_owned())),
-            (ranges, "calico", Some(format!("{{\"pods\":[\"10.1.0.0/16\"],{services}}}"))),
+            (Vec::new(), "generic", "{}".to_owned()),
+            (ranges.clone(), "generic", format!("{{{services}}}")),
+            (Vec::new(), "calico", "{\"pods\":[\"10.1.0.0/16\"]}".to_owned()),
+            (ranges, "calico", format!("{{\"pods\":[\"10.1.0.0/16\"],{services}}}")),
         ] {
             observed.others.insert("ServiceCIDR", ranges);
             assert_eq!(find(&observed, plugin).value(), expected, "{plugin}");

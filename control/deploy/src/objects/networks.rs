@@ -19,12 +19,10 @@ pub(super) fn config_map(options: &MemberOptions) -> Manifest {
         services: joined(&options.service_cidrs),
         extra: joined(&options.extra_cidrs),
     });
-    let map =
-        Manifest::make("v1", "ConfigMap", &options.namespace, ClusterNetworks::OBJECT).with("data", data);
-    match options.followed.value() {
-        Some(followed) => map.annotated(TrackedLists::ANNOTATION, &followed),
-        None => map,
-    }
+    // Also where no list follows anything: what a gateway has written there is nobody's to leave out.
+    Manifest::make("v1", "ConfigMap", &options.namespace, ClusterNetworks::OBJECT)
+        .with("data", data)
+        .annotated(TrackedLists::ANNOTATION, &options.followed.value())
 }
 
 /// Returns the variables with the networks of pods and of services.

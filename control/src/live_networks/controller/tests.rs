@@ -104,6 +104,39 @@ fn entries_of_somebody_stay_and_what_they_cover_is_not_added() {
 }
 
 #[test]
+fn a_network_that_overlaps_an_entry_of_any_list_is_left_out_and_named() {
+    let mut model = Model::new(&map("10.9.7.0/24", "10.96.0.0/16", r#"{"services":["10.96.0.0/16"]}"#));
+    let all = services("kubernetes", &["10.96.0.0/16", "172.20.1.0/25", "10.9.0.0/16", "10.98.0.0/16"]);
+    model.see(List::Services, StoreEvent::Listed(vec![all]));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.96.0.0/16,10.98.0.0/16");
+    assert_eq!(model.0.left_out, ["10.9.0.0/16 of ServiceCIDR is not announced: it overlaps 10.9.7.0/24"]);
+    // As many as gateways take, and no more.
+    let many: Vec<String> =
+        (0..300).map(|number| format!("10.100.{}.{}/32", number >> 8, number & 255)).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    model.see(List::Services, StoreEvent::Listed(vec![services("many", &many)]));
+    assert!(model.settle());
+    let named = ClusterNetworks::read(model.0.object.as_ref().unwrap(), &[]).unwrap();
+    assert_eq!(named.published().len(), MAX_CIDRS);
+}
+
+#[test]
+fn a_map_that_is_none_and_one_that_comes_again_are_no_harm() {
+    let found = r#"{"services":["10.96.0.0/16"]}"#;
+    let mut broken = map("10.1.0.0/16", "10.96.0.0/16", found);
+    broken.body.insert("data".to_owned(), json!("text"));
+    let mut model = Model::new(&broken);
+    model.see(List::Services, StoreEvent::Listed(vec![services("kubernetes", &["10.97.0.0/16"])]));
+    assert!(!model.settle());
+    // Deleted and made again before anything was reconciled: the watch was never closed, and what it has said counts.
+    model.0.handle_input(StoreEvent::Deleted(broken), Instant::now());
+    model.see_map(map("10.1.0.0/16", "10.96.0.0/16", found));
+    assert!(model.settle());
+    assert_eq!(model.list("services"), "10.97.0.0/16");
+}
+
+#[test]
 fn only_lists_that_join_has_found_are_followed_and_watched() {
     let kinds = |model: &Model| model.0.watches().into_iter().map(|watch| watch.kind).collect::<Vec<_>>();
     let model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", ""));
@@ -118,11 +151,19 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
     model.see(List::Pods, StoreEvent::Listed(pools));
     let forbidden =
         StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
-    assert!(model.0.does_without(&Watch::new(0, Kind::ServiceCidr, ""), &forbidden));
     model.see(List::Services, StoreEvent::Unavailable(forbidden));
     assert!(model.settle());
     assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.9.0.0/16", "10.96.0.0/16"));
     assert!(model.0.unread[&List::Services].starts_with("ServiceCIDR: "));
+    // What was read before may be older than what has been found since.
+    let away = || StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
+    model.see(List::Pods, StoreEvent::Unavailable(away()));
+    model.see_map(map(
+        "10.1.0.0/16,10.5.0.0/16",
+        "10.96.0.0/16",
+        r#"{"pods":["10.1.0.0/16","10.5.0.0/16"]}"#,
+    ));
+    assert!(!model.settle());
     // Somebody gives a list of their own.
     model.see_map(map("10.1.0.0/16", "10.96.0.0/16", r#"{"services":["10.96.0.0/16"]}"#));
     assert!(!model.settle() && kinds(&model) == [Kind::ServiceCidr]);

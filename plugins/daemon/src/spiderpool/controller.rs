@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::network_map::{NetworkMap, outermost};
+use trieste_control::network_map::NetworkMap;
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{StoreError, StoreEvent};
 
-use super::list::{corrected, has_ours, is_kept};
+use super::list::{corrected, has_ours, is_kept, left_out};
+use super::record::{ANNOTATION, Room, UNMANAGED};
 use crate::remote::RemoteNetworks;
 use crate::status::Status;
 
 /// The kinds of objects that have lists.
 const LISTS: [Kind; 2] = [Kind::SpiderCoordinator, Kind::SpiderMultusConfig];
-/// Ours: the most networks in a list. A pod gets as many routes when its network is made, and an annotation names them all, of
-/// which Kubernetes takes 256 KiB an object.
-const MAX_NETWORKS: usize = 8_192;
-/// Ours: the wait after a server that has not kept a list.
+/// Ours: the wait after a server that has not kept a list, or somebody who has undone it several times.
 const UNKEPT_WAIT: Duration = Duration::from_secs(60);
+/// Ours: as often in a row, each within that time, a list is repaired at once.
+const REPAIRS: u32 = 3;
 
 /// What there should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,12 @@ pub struct HijackController {
     networks: BTreeMap<IpNet, usize>,
     pools: Pools,
     lists: BTreeMap<ObjectKey, Object>,
+    /// The objects with entries of ours.
+    ours: BTreeSet<ObjectKey>,
+    /// How many times what lists should have has changed.
+    version: u64,
+    /// The last write of each object.
+    written: BTreeMap<ObjectKey, Written>,
     listed: BTreeSet<Kind>,
     /// The networks that lists should have; `None` where that has to be computed again.
     wanted: Option<Wanted>,
@@ -58,6 +64,16 @@ struct Pools {
     by_name: BTreeMap<String, IpNet>,
     /// How many pools have a network.
     counts: NetworkMap<usize>,
+}
+
+/// The last write of an object.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    /// What [`HijackController::version`] was.
+    version: u64,
+    at: Instant,
+    /// How many times in a row the same was written.
+    repairs: u32,
 }
 
 /// What lists should have.
@@ -123,6 +139,9 @@ impl HijackController {
             networks: BTreeMap::new(),
             pools: Pools::default(),
             lists: BTreeMap::new(),
+            ours: BTreeSet::new(),
+            version: 0,
+            written: BTreeMap::new(),
             listed: BTreeSet::new(),
             wanted: None,
             problems: BTreeMap::new(),
@@ -152,24 +171,77 @@ impl HijackController {
     fn observe_lists(&mut self, kind: Kind, event: StoreEvent) -> Vec<ObjectKey> {
         match event {
             StoreEvent::Listed(objects) => {
-                let gone = self.lists.extract_if(.., |key, _| key.kind == kind).map(|(key, _)| key);
+                let gone = self.lists.keys().filter(|key| key.kind == kind).cloned();
                 let mut keys: BTreeSet<ObjectKey> = gone.collect();
+                keys.iter().for_each(|key| self.put(key, None));
                 for object in objects {
-                    keys.insert(object.key());
-                    self.lists.insert(object.key(), object);
+                    let key = object.key();
+                    self.put(&key, Some(object));
+                    keys.insert(key);
                 }
+                self.written.retain(|key, _| key.kind != kind || self.lists.contains_key(key));
                 keys.into_iter().collect()
             }
             StoreEvent::Applied(object) => {
                 let key = object.key();
-                self.lists.insert(key.clone(), object);
+                self.put(&key, Some(object));
                 vec![key]
             }
             StoreEvent::Deleted(object) => {
-                self.lists.remove(&object.key());
+                self.put(&object.key(), None);
+                self.written.remove(&object.key());
                 vec![object.key()]
             }
             StoreEvent::Unavailable(_) | _ => Vec::new(),
+        }
+    }
+
+    /// Takes in an object, or that it is gone.
+    fn put(&mut self, key: &ObjectKey, object: Option<Object>) {
+        // What is being deleted takes its list with it.
+        let object = object.filter(|object| !object.metadata.is_terminating());
+        match object.as_ref().is_some_and(has_ours) {
+            true => self.ours.insert(key.clone()),
+            false => self.ours.remove(key),
+        };
+        self.lists.remove(key);
+        self.lists.extend(object.map(|object| (key.clone(), object)));
+    }
+
+    /// Returns `true` if everything was read that has to be known before something is written.
+    fn has_all(&self) -> bool {
+        let is_known = |kind: Kind| self.listed.contains(&kind) || self.unserved.contains(&kind);
+        // Lists are emptied whatever the routes say, and filled only by them.
+        let has_routes = self.wish == Wish::Nothing || self.listed.contains(&Kind::GatewayRoute);
+        has_routes && LISTS.into_iter().chain([Kind::SpiderIpPool]).all(is_known)
+    }
+
+    /// Returns how long an object is left as it is, since what was written was undone too often.
+    fn wait(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        let last =
+            self.written.get(key).filter(|last| last.version == self.version && last.repairs > REPAIRS)?;
+        UNKEPT_WAIT.checked_sub(now.saturating_duration_since(last.at)).filter(|wait| !wait.is_zero())
+    }
+
+    /// Takes down that an object is written.
+    fn note(&mut self, key: &ObjectKey, now: Instant) {
+        let last = self.written.get(key).filter(|last| {
+            last.version == self.version && now.saturating_duration_since(last.at) < UNKEPT_WAIT * 2
+        });
+        let repairs = last.map_or(0, |last| last.repairs.saturating_add(1));
+        self.written.insert(key.clone(), Written { version: self.version, at: now, repairs });
+    }
+
+    /// Takes down how many networks a list lacks that has no room for more.
+    fn take_left_out(&mut self, key: &ObjectKey) {
+        let wanted = self.wanted.as_ref().map(|wanted| wanted.networks.as_slice()).unwrap_or_default();
+        let count = self.lists.get(key).map_or(0, |object| left_out(object, wanted));
+        if count > 0 {
+            let text = format!(
+                "its annotation has room for {} KiB: {count} remote networks are left out, which pods with a second device do not reach",
+                Room::BYTES >> 10
+            );
+            self.problems.insert(key.clone(), text);
         }
     }
 
@@ -179,27 +251,23 @@ impl HijackController {
             Wish::Networks => wanted(&self.networks, &self.pools),
             Wish::Nothing => Wanted::default(),
         });
-        let found = self.lists.get(key).filter(|object| !object.metadata.is_terminating());
-        found.map_or(Ok(None), |found| corrected(found, &wanted.networks, now))
+        self.lists.get(key).map_or(Ok(None), |found| corrected(found, &wanted.networks, now))
     }
 }
 
+/// A network inside of another one is wanted as well: the wider one may go before it.
 fn wanted(networks: &BTreeMap<IpNet, usize>, pools: &Pools) -> Wanted {
     let mut wanted = Wanted::default();
-    for network in outermost(networks.keys().copied()) {
-        if let Some(pool) = pools.overlapping(network) {
-            let text = format!(
-                "it overlaps {pool}, in which SpiderIPPools give pods of this cluster addresses: pods keep their way to their own \
-                 network, and do not reach that of the remote cluster; give the clusters different networks or use globalnet"
-            );
-            wanted.problems.push((format!("remote network {network}"), text));
-        } else if wanted.networks.len() < MAX_NETWORKS {
-            wanted.networks.push(network);
-        } else {
-            let text = format!(
-                "there are more than {MAX_NETWORKS} in hijackCIDR lists: pods with a second device do not reach it"
-            );
-            wanted.problems.push((format!("remote network {network}"), text));
+    for network in networks.keys() {
+        match pools.overlapping(*network) {
+            None => wanted.networks.push(*network),
+            Some(pool) => {
+                let text = format!(
+                    "it overlaps {pool}, in which SpiderIPPools give pods of this cluster addresses: pods keep their way to their \
+                     own network, and do not reach that of the remote cluster; give the clusters different networks or use globalnet"
+                );
+                wanted.problems.push((format!("remote network {network}"), text));
+            }
         }
     }
     wanted
@@ -222,21 +290,18 @@ impl Controller for HijackController {
             .collect()
     }
 
-    fn does_without(&self, watch: &Watch, error: &StoreError) -> bool {
-        watch.kind != Kind::GatewayRoute && error.is_unserved()
-    }
-
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<ObjectKey> {
+        let was_ready = self.has_all();
         match &event {
             StoreEvent::Unavailable(error) if error.is_unserved() => {
                 self.unserved.insert(watch.kind);
             }
-            StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => {
+            StoreEvent::Listed(_) => {
+                self.listed.insert(watch.kind);
                 self.unserved.remove(&watch.kind);
             }
-            StoreEvent::Unavailable(_) | _ => {}
+            StoreEvent::Unavailable(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => {}
         }
-        let is_first = matches!(event, StoreEvent::Listed(_)) && self.listed.insert(watch.kind);
         let (is_wanted_anew, keys) = match watch.kind {
             Kind::GatewayRoute => (self.observe_routes(event), Vec::new()),
             Kind::SpiderIpPool => (self.pools.observe(event), Vec::new()),
@@ -246,31 +311,45 @@ impl Controller for HijackController {
         };
         if is_wanted_anew {
             self.wanted = None;
+            self.version += 1;
         }
-        if is_first || is_wanted_anew { self.lists.keys().cloned().collect() } else { keys }
+        if is_wanted_anew || self.has_all() != was_ready {
+            self.lists.keys().cloned().collect()
+        } else {
+            keys
+        }
     }
 
     fn reconcile(&mut self, key: &ObjectKey, context: &Context) -> Reconciled {
         self.problems.remove(key);
-        let is_known =
-            |watch: &Watch| self.listed.contains(&watch.kind) || self.unserved.contains(&watch.kind);
-        if !self.watches().iter().all(is_known) {
+        if !self.has_all() {
             return Reconciled::await_change();
         }
         match self.plan(key, context.wall) {
             Ok(None) => {
                 self.unkept.remove(key);
+                self.take_left_out(key);
                 Reconciled::await_change()
             }
             Ok(Some(_)) if self.unkept.remove(key) => {
                 let reason = format!(
-                    "{} {}: the API server does not keep spec's hijackCIDR as it was written: Spiderpool is older than version 0.8, or \
-                     something else changes the object at once",
-                    key.kind, key.name
+                    "{}: the API server does not keep hijackCIDR as it was written: Spiderpool is older than version 0.8, or something \
+                     else changes the object at once",
+                    subject(key)
                 );
                 Reconciled::hold(reason, UNKEPT_WAIT)
             }
-            Ok(Some(object)) => Reconciled::write(vec![Write::Update(object)]),
+            Ok(Some(object)) => match self.wait(key, context.now) {
+                Some(wait) => {
+                    let reason = format!(
+                        "{}: something takes entries out of hijackCIDR again and again; look what else manages the object, or set \
+                         its annotation {ANNOTATION} to {UNMANAGED} and keep the list by hand",
+                        subject(key)
+                    );
+                    Reconciled::hold(reason, wait)
+                }
+                None => Reconciled::write(vec![Write::Update(object)]),
+            },
             Err(problem) => {
                 self.problems.insert(key.clone(), problem);
                 Reconciled::await_change()
@@ -283,12 +362,13 @@ impl Controller for HijackController {
         key: &ObjectKey,
         write: &Write,
         outcome: Result<&StoreEvent, &StoreError>,
-        _: Instant,
+        now: Instant,
     ) {
-        if let (Some(written), Ok(StoreEvent::Applied(kept))) = (write.object(), outcome)
-            && !is_kept(written, kept)
-        {
-            self.unkept.insert(key.clone());
+        if let (Some(written), Ok(StoreEvent::Applied(kept))) = (write.object(), outcome) {
+            self.note(key, now);
+            if !is_kept(written, kept) {
+                self.unkept.insert(key.clone());
+            }
         }
     }
 
@@ -304,13 +384,10 @@ impl Controller for HijackController {
         let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
         let outage = unreadable.or_else(unwritable);
         let has = |kind: &Kind| self.listed.contains(kind) || self.unserved.contains(kind);
-        let has_lists = LISTS.iter().all(has);
-        let has_all = has_lists && has(&Kind::SpiderIpPool) && self.listed.contains(&Kind::GatewayRoute);
-        let ours = self.lists.values().filter(|object| has_ours(object)).count();
         let is_quiet = view.is_idle && outage.is_none();
         Status {
-            count: has_lists.then_some(ours),
-            is_done: has_all && is_quiet && problems.is_empty(),
+            count: LISTS.iter().all(has).then_some(self.ours.len()),
+            is_done: self.has_all() && is_quiet && problems.is_empty(),
             problems,
             outage,
         }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object};
 
-use super::record::{ANNOTATION, Record, Recorded, whole};
+use super::record::{ANNOTATION, Record, Recorded, Room, whole};
 
 /// Where a SpiderCoordinator has its list, and where a SpiderMultusConfig has its own.
 const COORDINATOR: &str = "/spec/hijackCIDR";
@@ -62,7 +62,7 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
         }
     };
     if let Some(reason) = &found.withheld {
-        return Err(format!("it {reason}, and is left as it is"));
+        return if wanted.is_empty() { Ok(None) } else { Err(format!("it {reason}, and is left as it is")) };
     }
     let there = entries(found);
     let is_ours = |entry: &str| network(entry).is_some_and(|network| recorded.0.contains_key(&network));
@@ -72,15 +72,18 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
     let is_served = !is_config || has_routes(found) && !theirs.is_empty();
     let of_theirs: Vec<IpNet> = theirs.iter().filter_map(|entry| network(entry)).collect();
     let ours: BTreeSet<IpNet> = ours.iter().filter_map(|entry| network(entry)).collect();
-    let since: BTreeMap<IpNet, Timestamp> = wanted
-        .iter()
-        .filter(|_| is_served)
-        .filter(|network| !of_theirs.iter().any(|theirs| theirs.contains(*network)))
-        .map(|network| {
-            // Pods that were made while an entry was missing have no route either.
-            let before = recorded.0.get(network).filter(|_| ours.contains(network));
-            (*network, before.map_or_else(|| whole(now), |time| *time))
-        })
+    // Pods that were made while an entry was missing have no route either.
+    let before = |network: &IpNet| recorded.0.get(network).filter(|_| ours.contains(network)).copied();
+    let missing = wanted.iter().filter(|network| !of_theirs.iter().any(|theirs| theirs.contains(*network)));
+    let (kept, new): (Vec<IpNet>, Vec<IpNet>) =
+        missing.filter(|_| is_served).partition(|network| before(network).is_some());
+    let mut room = Room::default();
+    // What is there has its place: a new network must not take it from another cluster.
+    let since: BTreeMap<IpNet, Timestamp> = kept
+        .into_iter()
+        .chain(new)
+        .filter(|network| room.take(*network))
+        .map(|network| (network, before(&network).unwrap_or_else(|| whole(now))))
         .collect();
     let record = Record(since);
     if record == recorded && ours.len() == record.0.len() {
@@ -88,6 +91,18 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
     }
     let list: Vec<String> = theirs.into_iter().chain(record.0.keys().map(ToString::to_string)).collect();
     Ok(Some(with(found, &list, &record)))
+}
+
+/// Returns how many networks a list lacks since there is no room for more.
+pub(super) fn left_out(object: &Object, wanted: &[IpNet]) -> usize {
+    let Recorded::Ours(record) = Record::of(object) else { return 0 };
+    let there: Vec<IpNet> = entries(object).iter().filter_map(|entry| network(entry)).collect();
+    let theirs: Vec<&IpNet> = there.iter().filter(|network| !record.0.contains_key(network)).collect();
+    let is_there = |network: &&IpNet| {
+        record.0.contains_key(network) || theirs.iter().any(|theirs| theirs.contains(*network))
+    };
+    // Without entries of ours the list is not in force, or not written yet.
+    if record.0.is_empty() { 0 } else { wanted.iter().filter(|network| !is_there(network)).count() }
 }
 
 /// Returns an object with this list and record.
@@ -102,8 +117,10 @@ fn with(found: &Object, list: &[String], record: &Record) -> Object {
         true => Some(spec),
         false => spec.get_mut("coordinator"),
     };
-    if let Some(parent) = parent.and_then(Value::as_object_mut) {
-        parent.insert("hijackCIDR".to_owned(), json!(list));
+    match parent.and_then(Value::as_object_mut) {
+        Some(parent) if list.is_empty() => drop(parent.remove("hijackCIDR")),
+        Some(parent) => drop(parent.insert("hijackCIDR".to_owned(), json!(list))),
+        None => {}
     }
     object
 }

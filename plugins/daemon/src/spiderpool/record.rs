@@ -9,7 +9,7 @@ use trieste_control::api::Object;
 /// The annotation, on objects with lists.
 pub(super) const ANNOTATION: &str = "trieste.io/hijack-cidrs";
 /// Its value where an administrator keeps the list by hand.
-const UNMANAGED: &str = "unmanaged";
+pub(super) const UNMANAGED: &str = "unmanaged";
 
 /// The entries of a list that are ours, and when they were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +57,30 @@ impl Record {
     }
 }
 
+/// The room for networks in the annotation. Kubernetes takes 256 KiB of annotations an object, and others have some too.
+#[derive(Debug)]
+pub(super) struct Room(usize);
+
+impl Room {
+    /// Ours: bytes.
+    pub(super) const BYTES: usize = 200 << 10;
+    /// The most that a network takes beside its text: quotes, a comma, and a time of its own.
+    const BESIDE: usize = "\"2026-11-28T10:00:00Z\":[\"\"],".len();
+
+    /// Takes the room for a network; returns `false` if there is not so much.
+    pub(super) fn take(&mut self, network: IpNet) -> bool {
+        let left = self.0.checked_sub(network.to_string().len() + Self::BESIDE);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Self::BYTES)
+    }
+}
+
 /// Returns a time in whole seconds, as Kubernetes writes times.
 pub(super) fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
@@ -93,6 +117,22 @@ mod tests {
         for text in ["", "[]", "{\"now\":[]}", "{\"2026-11-28T10:00:00Z\":[\"10.2.0.0\"]}", "off"] {
             assert!(matches!(Record::of(&object(Some(text))), Recorded::Unreadable(_)), "{text}");
         }
+    }
+
+    #[test]
+    fn plugin_spiderpool_what_there_is_room_for_fits_with_a_time_for_each() {
+        let mut room = Room::default();
+        let all = (0..10_000_u32).map(|number| {
+            let address =
+                std::net::Ipv6Addr::from((0xfd00 << 112) | (u128::from(u64::MAX) << 32) | u128::from(number));
+            (
+                IpNet::from(std::net::IpAddr::from(address)),
+                Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap(),
+            )
+        });
+        let record = Record(all.filter(|(network, _)| room.take(*network)).collect());
+        let bytes = record.value().unwrap().len();
+        assert!(record.0.len() > 2_500 && (Room::BYTES * 9 / 10..=Room::BYTES).contains(&bytes), "{bytes}");
     }
 
     proptest! {

@@ -38,9 +38,8 @@ async fn plugin_calico_of_two_workers_one_writes_the_other_takes_over_and_an_uni
     let mut workers = ["one", "two"].map(|name| Worker(command(directory.path(), name).spawn().unwrap()));
     until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16"]).await;
     for name in ["one", "two"] {
-        let mut checking = command(directory.path(), name);
         let deadline = Instant::now() + PATIENCE;
-        while !checking.arg("--check").status().unwrap().success() {
+        while !command(directory.path(), name).arg("--check").status().unwrap().success() {
             assert!(Instant::now() < deadline, "{name} is not well");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -53,6 +53,7 @@ impl Model {
         Self { controller, lists, now: FIRST.parse().unwrap(), is_old: false }
     }
 
+    /// Lists everything; returns the number of writes, of which there are none before the last list.
     fn start(&mut self, routes: Vec<Object>, pools: Vec<Object>) -> usize {
         let of = |kind: Kind| self.lists.values().filter(|object| object.kind == kind).cloned().collect();
         let [coordinators, configs]: [Vec<Object>; 2] = LISTS.map(of);
@@ -63,6 +64,7 @@ impl Model {
             (Kind::GatewayRoute, routes),
             (Kind::SpiderIpPool, pools),
         ] {
+            assert!(writes == 0, "before {kind} was listed");
             writes += self.see(kind, StoreEvent::Listed(objects));
         }
         writes
@@ -125,7 +127,7 @@ fn plugin_spiderpool_lists_follow_clusters_in_both_families_and_keep_others_entr
     let closed = route(&closed_routes_name(0), &["10.9.0.0/16"]);
     let b = route("b", &["10.2.0.0/16", "fd00:2::/48", "10.2.3.0/24"]);
     assert_eq!(model.start(vec![b, closed], Vec::new()), 2, "each list that is in force is written once");
-    let added = ["10.2.0.0/16", "10.9.0.0/16", "fd00:2::/48"];
+    let added = ["10.2.0.0/16", "10.2.3.0/24", "10.9.0.0/16", "fd00:2::/48"];
     assert_eq!(model.list(&default), [&["169.254.0.0/16"][..], &added].concat());
     assert_eq!(model.list(&own), [&["192.0.2.1"][..], &added].concat());
     assert_eq!(model.list(&shared), [""; 0], "an empty list leaves the coordinator's in force");
@@ -139,7 +141,7 @@ fn plugin_spiderpool_lists_follow_clusters_in_both_families_and_keep_others_entr
         2
     );
     let record = format!(
-        "{{\"{FIRST}\":[\"10.2.0.0/16\",\"10.9.0.0/16\",\"fd00:2::/48\"],\"{SECOND}\":[\"10.3.0.0/16\"]}}"
+        "{{\"{FIRST}\":[\"10.2.0.0/16\",\"10.2.3.0/24\",\"10.9.0.0/16\",\"fd00:2::/48\"],\"{SECOND}\":[\"10.3.0.0/16\"]}}"
     );
     assert_eq!(model.record(&default), Some(record.as_str()));
     // A network of two goes with the last of them.
@@ -219,20 +221,79 @@ fn plugin_spiderpool_what_cannot_be_written_is_named_and_nothing_is_repeated_for
     let mut model = Model::new(Wish::Networks, vec![broken]);
     assert_eq!(model.start(vec![route("b", &["10.3.0.0/16"])], Vec::new()), 0);
     assert!(model.controller.problems[&key].contains("remove the annotation"));
-    // More than anybody's pods can bear.
-    let many: Vec<String> =
-        (0..=MAX_NETWORKS).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let parts = many.chunks(256).enumerate().map(|(number, part)| route(&format!("c{number}"), part));
+    // More than an annotation has room for: a stranger's do not push out what is there.
     let mut model = Model::new(Wish::Networks, vec![coordinator(&[])]);
-    assert_eq!(model.start(parts.collect(), Vec::new()), 1);
-    assert_eq!(model.list(&coordinator(&[])).len(), MAX_NETWORKS);
-    assert!(model.record(&coordinator(&[])).unwrap().len() < 200 << 10, "Kubernetes takes 256 KiB");
-    assert_eq!(model.controller.wanted.as_ref().unwrap().problems.len(), 1);
+    let high = route("high", &["203.0.113.0/24"]);
+    assert_eq!(model.start(vec![high], Vec::new()), 1);
+    let many: Vec<String> =
+        (0..8_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (number, part) in many.chunks(256).enumerate() {
+        model.see(Kind::GatewayRoute, StoreEvent::Applied(route(&format!("c{number}"), part)));
+    }
+    let list = model.list(&coordinator(&[]));
+    assert!(list.contains(&"203.0.113.0/24".to_owned()) && list.len() > 4_000, "{}", list.len());
+    assert!(model.record(&coordinator(&[])).unwrap().len() <= 200 << 10, "Kubernetes takes 256 KiB");
+    let key = coordinator(&[]).key();
+    let count = format!("{} remote networks are left out", 8_001 - list.len());
+    assert!(model.controller.problems[&key].contains(&count), "{}", model.controller.problems[&key]);
+}
+
+/// What a stranger claims, and is refused, must not take another cluster's networks out.
+#[test]
+fn plugin_spiderpool_a_wider_network_that_overlaps_a_pool_leaves_those_inside_of_it() {
+    let mut model = Model::new(Wish::Networks, vec![coordinator(&[])]);
+    let b = route("b", &["172.20.0.0/16"]);
+    let wide = route(&closed_routes_name(0), &["172.16.0.0/12", "172.20.0.0/15"]);
+    assert_eq!(model.start(vec![b, wide.clone()], vec![pool("a", "172.17.5.0/24")]), 1);
+    assert_eq!(model.list(&coordinator(&[])), ["172.20.0.0/15", "172.20.0.0/16"]);
+    // It goes: what is inside of it keeps its time.
+    model.now = SECOND.parse().unwrap();
+    assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Deleted(wide)), 1);
+    assert_eq!(
+        model.record(&coordinator(&[])),
+        Some(format!("{{\"{FIRST}\":[\"172.20.0.0/16\"]}}").as_str())
+    );
+}
+
+/// Nothing is taken out since the routes are not served at present, and an uninstall does not wait for them.
+#[test]
+fn plugin_spiderpool_lists_are_filled_by_routes_that_were_read_and_emptied_without_them() {
+    let unserved = || {
+        let source = std::io::Error::new(std::io::ErrorKind::NotFound, "no such kind");
+        StoreEvent::Unavailable(StoreError::Unavailable { operation: "listing".to_owned(), source })
+    };
+    let mut first = Model::new(Wish::Networks, vec![coordinator(&["169.254.0.0/16"])]);
+    assert_eq!(first.start(vec![route("b", &["10.2.0.0/16"])], Vec::new()), 1);
+    let left: Vec<Object> = first.lists.values().cloned().collect();
+    for (wish, writes) in [(Wish::Networks, 0), (Wish::Nothing, 1)] {
+        let mut model = Model::new(wish, left.clone());
+        model.see(Kind::GatewayRoute, unserved());
+        let found = model.see(Kind::SpiderCoordinator, StoreEvent::Listed(left.clone()));
+        let found = found + model.see(Kind::SpiderMultusConfig, StoreEvent::Listed(Vec::new()));
+        // The last thing that is learnt may be that there is none.
+        let found = found + model.see(Kind::SpiderIpPool, StoreEvent::Listed(Vec::new()));
+        assert_eq!(found, writes, "{wish:?}");
+    }
+}
+
+/// As a controller does that keeps objects as a repository says.
+#[test]
+fn plugin_spiderpool_somebody_who_undoes_it_again_and_again_is_named_and_waited_for() {
+    let original = coordinator(&["169.254.0.0/16"]);
+    let mut model = Model::new(Wish::Networks, vec![original.clone()]);
+    assert_eq!(model.start(vec![route("b", &["10.2.0.0/16"])], Vec::new()), 1);
+    let undone = || StoreEvent::Applied(original.clone());
+    let writes: usize = (0..10).map(|_| model.see(Kind::SpiderCoordinator, undone())).sum();
+    assert_eq!(writes, 4, "repaired some times, then left for a while");
+    let held = model.plan(&original.key()).hold.unwrap();
+    assert!(held.reason.contains("unmanaged") && held.wait > Duration::from_secs(50), "{held:?}");
+    // What changes itself is written at once.
+    assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(route("c", &["10.3.0.0/16"]))), 1);
 }
 
 #[test]
-fn plugin_spiderpool_an_uninstall_takes_back_what_is_ours_and_waits_for_all_lists() {
+fn plugin_spiderpool_an_uninstall_takes_back_what_is_ours() {
     let lists = vec![coordinator(&["169.254.0.0/16"]), config("own", &json!({"hijackCIDR": ["192.0.2.1"]}))];
     let mut model = Model::new(Wish::Networks, lists.clone());
     let routes = vec![route("b", &["10.2.0.0/16"])];
