@@ -242,6 +242,17 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// A driver's handler has refused an event.
+    EventRefused {
+        /// The handler's name.
+        handler: &'static str,
+        /// The event, with the name of its object.
+        event: String,
+        /// The handler's error.
+        error: String,
+        /// Whether it does not come again.
+        is_dropped: bool,
+    },
     /// The same changes are needed again and again: something else on the node undoes them.
     Contended {
         /// One of the changes.
@@ -292,6 +303,7 @@ impl Condition {
             Self::NotKept { .. } => "NotKept",
             Self::CannotRead { .. } => "CannotRead",
             Self::Failed { .. } => "Failed",
+            Self::EventRefused { .. } => "EventRefused",
             Self::Contended { .. } => "Contended",
         }
     }
@@ -313,7 +325,8 @@ impl Condition {
             | Self::OccupiedNexthop(_)
             | Self::NoNft
             | Self::CannotRead { .. }
-            | Self::Failed { .. } => Severity::Error,
+            | Self::Failed { .. }
+            | Self::EventRefused { .. } => Severity::Error,
             Self::Refused { .. }
             | Self::BadObject { .. }
             | Self::StoreAway { .. }

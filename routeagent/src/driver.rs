@@ -7,6 +7,8 @@
 //! its last answer besides, which follows changes of remote clusters; for all others the function is asked again.
 //! `memory.rs` has one for drivers whose routes are a function of each network.
 //!
+//! A plugin that has to be called, once for each change, has a handler of events besides (`events.rs`); none of these needs one.
+//!
 //! ```text
 //!   registry ─┬─▶ calico ─▶ kubeproxy ──┐
 //!             └─▶ ovn ──────────────────┴─▶ outlet (out of the gateway), filter, memory ──▶ refusals, claimants
@@ -19,6 +21,7 @@ pub mod kubeproxy;
 mod memory;
 mod outlet;
 pub mod ovn;
+mod plugins;
 mod refusals;
 pub mod registry;
 
@@ -29,31 +32,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::condition::Condition;
+use crate::events::Handler;
 use crate::grace::Turnover;
 use crate::hostnet::HostNet;
 use crate::state::ClusterState;
 use crate::view::ClusterView;
 use crate::zone::Zone;
-
-/// The network plugins that a driver serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plugins {
-    /// Those of these names.
-    Named(&'static [&'static str]),
-    /// All that no other driver serves.
-    Others,
-}
-
-impl Plugins {
-    /// Returns `true` if a plugin is among them.
-    #[must_use]
-    pub fn include(self, plugin: &str) -> bool {
-        match self {
-            Self::Named(names) => names.iter().any(|name| name.eq_ignore_ascii_case(plugin)),
-            Self::Others => true,
-        }
-    }
-}
+pub use plugins::Plugins;
 
 /// What a driver does, and what it leaves to the network plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +106,11 @@ pub trait Driver: fmt::Debug + Send + Sync {
     fn remember(&self, state: ClusterState, desired: Desired) -> Box<dyn Memory> {
         drop(state);
         Box::new(Answer(desired, BTreeSet::new()))
+    }
+
+    /// Returns a new handler of events, for plugins with an imperative interface; what it fails to do is a condition.
+    fn handler(&self) -> Option<Box<dyn Handler>> {
+        None
     }
 }
 

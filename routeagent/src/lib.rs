@@ -20,7 +20,7 @@
 //!
 //! Imports lead one way. Plain data first: `constants`, `family`, `vxlan`, `nexthops`, `nft`, `services`, `hostnet`,
 //! `state`, `condition`; then the state of the kernel (`guard`, `foreign`, `observed`) and what changes it (`change`); then
-//! what decides (`admit`, `driver`, `plan`) and the port; `reconcile` and `agent` come last.
+//! what decides (`admit`, `driver` and `events`, `plan`) and the port; `reconcile` and `agent` come last.
 //!
 //! Everything left of `port` is pure. Failing closed is part of the wanted state: traffic for a remote cluster is
 //! refused, never sent in clear, while the gateway process is dead, and while this process is. What is written to a
@@ -40,6 +40,7 @@ pub mod deliverer;
 pub mod departures;
 mod difference;
 pub mod driver;
+pub mod events;
 pub mod family;
 pub mod foreign;
 pub mod grace;

@@ -107,10 +107,13 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.once {
         let view = source::read(&store, &reader).await.context("reading the store")?;
         settle_privileges(options)?;
-        let pass = reconciler.pass(&view).await.context("reading the node's network")?;
-        return Ok(finish(&mut reconciler, pass));
+        reconciler.start_handlers()?;
+        let pass = reconciler.pass(&view).await.context("reading the node's network");
+        reconciler.stop_handlers();
+        return Ok(finish(&mut reconciler, pass?));
     }
     settle_privileges(options)?;
+    reconciler.start_handlers()?;
     info!(
         version = status::VERSION, cluster = node.cluster, node = node.hostname, store = %options.store(),
         "route agent started"
@@ -173,10 +176,15 @@ async fn serve(
     let channels =
         Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, channels).await });
-    tokio::select! {
-        () = agent::run(&mut reconciler, views.1, &reports, signals::stop().context("watching for SIGTERM and SIGINT")?) => {}
+    let stop = signals::stop().context("watching for SIGTERM and SIGINT")?;
+    let ended = tokio::select! {
+        () = agent::run(&mut reconciler, views.1, &reports, stop) => None,
         // Never ends by itself. Going on would mean to hold on to a state that grows old.
-        ended = follower => bail!("the reader of the store ended: {ended:?}"),
+        ended = follower => Some(ended),
+    };
+    reconciler.stop_handlers();
+    if let Some(ended) = ended {
+        bail!("the reader of the store ended: {ended:?}");
     }
     drop(stopping);
     // With its file.
@@ -212,8 +220,8 @@ async fn wait_for_node(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
-    // Removal does not depend on the node's identity.
-    let nobody = Node::default();
+    // Removal does not depend on the node's identity, but a handler of events is for some plugins alone.
+    let nobody = Node { plugin: options.network_plugin.to_lowercase(), ..Node::default() };
     let mut reconciler = Reconciler::new(Kernel::open()?, serving(&nobody.plugin), nobody);
     if options.dry_run {
         print_plan(&reconciler.removal().await.context("reading the node's network")?);

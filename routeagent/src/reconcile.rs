@@ -1,5 +1,6 @@
 //! One pass: observe, compute, plan, apply. The shell around the pure parts; it decides nothing about policy.
 
+mod events;
 mod outcome;
 mod prepare;
 mod prepared;
@@ -16,6 +17,7 @@ use crate::change::Change;
 use crate::clusterset::table::{DesiredClusterset, clusterset_change};
 use crate::condition::Condition;
 use crate::driver::{Driver, Memory};
+use crate::events::Dispatcher;
 use crate::grace::Grace;
 use crate::hostnet::{Guard, HostNet};
 use crate::keep::Closed;
@@ -31,7 +33,7 @@ use crate::view::ClusterView;
 use crate::zone::Zone;
 pub use outcome::Serving;
 use outcome::{MOST_LINES, is_closing, is_failure, is_others, is_outdated, serving, shortened, waits_for};
-use prepared::{Graces, Last, Prepared};
+use prepared::{Graces, Last, Lingering, Prepared};
 use reading::Reading;
 
 /// The result of a pass.
@@ -78,6 +80,8 @@ pub struct Reconciler<H> {
     memory: Option<Box<dyn Memory>>,
     /// What the network plugin's database has to say.
     zones: watch::Sender<Option<Zone>>,
+    /// The driver's handler of events, if it has one.
+    events: Dispatcher,
 }
 
 impl<H: Host> Reconciler<H> {
@@ -90,6 +94,10 @@ impl<H: Host> Reconciler<H> {
             (watch::channel(Live::default()).1, watch::channel(ListenerConfig::default()).0);
         let names = watch::channel(Resolved::default()).1;
         let filter = Restoration::default();
+        let mut events = Dispatcher::new(&node.plugin);
+        if let Some(handler) = driver.handler() {
+            events.register(handler);
+        }
         Self {
             host,
             driver,
@@ -108,6 +116,7 @@ impl<H: Host> Reconciler<H> {
             sweep: Sweep::default(),
             memory: None,
             zones: watch::Sender::default(),
+            events,
         }
     }
 
@@ -199,12 +208,16 @@ impl<H: Host> Reconciler<H> {
         }
         let hostnet = &memory.desired().hostnet;
         let addresses = reading.observed.addresses.clone();
+        let has_events = !self.events.is_empty();
+        let state = has_events.then(|| self.state(view, &reading.observed, Lingering::default()));
         self.query = Some(reading.query.clone());
         let mut conditions = plan.conditions.clone();
         conditions.extend(self.keep(hostnet, is_new));
         self.grace = grace;
         self.loosened = plan.loosened.clone();
         let failed = self.apply(&plan, &mut conditions).await;
+        // After what closes the node. What the handler refuses comes again in the next pass, and delays nothing.
+        conditions.extend(self.send_events(state.as_ref()));
         self.left = reading.after(&plan.changes).filter(|_| failed.is_empty());
         let has_failed = failed.iter().any(|change| matches!(change, Change::Takeover(_)));
         let swept = self.sweep.after(hostnet.takeover, removed, has_failed);
@@ -278,8 +291,11 @@ impl<H: Host> Reconciler<H> {
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn uninstall(&mut self) -> Result<Pass, PortError> {
         let plan = self.removal().await?;
+        // While the node is still closed.
+        let refused = self.uninstall_handlers();
         let mut conditions = plan.conditions.clone();
-        let is_clean = self.apply(&plan, &mut conditions).await.is_empty();
+        let is_clean = self.apply(&plan, &mut conditions).await.is_empty() && refused.is_empty();
+        conditions.extend(refused);
         let outcome = if is_clean { Outcome::Changed } else { Outcome::Failed };
         let (addresses, serving) = (BTreeSet::new(), Serving::default());
         Ok(Pass { changes: plan.changes, conditions, addresses, outcome, is_closed: false, serving })

@@ -39,6 +39,7 @@ impl fmt::Display for Condition {
             | Self::NoIpv4BetweenNodes
             | Self::NoManagementPort { .. }
             | Self::OneGatewayOnly { .. }
+            | Self::EventRefused { .. }
             | Self::PluginDelivers { .. } => self.fmt_nodes(f),
             Self::FirewalldOwned
             | Self::Unguarded
@@ -210,6 +211,14 @@ impl Condition {
             Self::OneGatewayOnly { driver } => write!(
                 f,
                 "several gateways are active, of which driver {driver} uses the leader alone; set TRIESTE_ACTIVE_GATEWAYS=one"
+            ),
+            Self::EventRefused { handler, event, error, is_dropped } => write!(
+                f,
+                "handler {handler} refuses event {event}: {error}. {}",
+                match is_dropped {
+                    true => "It does not come again unless what it is about changes, or the route agent is restarted",
+                    false => "It comes again; later events of this handler wait",
+                }
             ),
             Self::PluginDelivers { why } => write!(
                 f,

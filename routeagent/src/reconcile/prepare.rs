@@ -188,7 +188,13 @@ impl<H: Host> Reconciler<H> {
         Ok(Reading::new(query, observed))
     }
 
-    fn state(&self, view: &ClusterView, observed: &Observed, lingering: Lingering) -> ClusterState {
+    /// Returns the whole state.
+    pub(super) fn state(
+        &self,
+        view: &ClusterView,
+        observed: &Observed,
+        lingering: Lingering,
+    ) -> ClusterState {
         ClusterState {
             endpoints: view.endpoints.clone(),
             clusters: view.clusters.clone(),

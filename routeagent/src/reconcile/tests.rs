@@ -1,4 +1,5 @@
 mod cost;
+mod events;
 mod follow;
 mod same;
 

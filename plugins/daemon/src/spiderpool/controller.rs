@@ -255,7 +255,7 @@ impl HijackController {
     }
 }
 
-/// A network inside of another one is wanted as well: the wider one may go before it.
+/// Returns what lists should have. A network inside of another one is wanted as well: the wider one may go before it.
 fn wanted(networks: &BTreeMap<IpNet, usize>, pools: &Pools) -> Wanted {
     let mut wanted = Wanted::default();
     for network in networks.keys() {
