@@ -228,6 +228,17 @@ pub enum Condition {
         /// The error.
         error: String,
     },
+    /// A driver's handler has refused an event.
+    EventRefused {
+        /// The handler's name.
+        handler: &'static str,
+        /// The event, with the name of its object.
+        event: String,
+        /// The handler's error.
+        error: String,
+        /// Whether it does not come again.
+        is_dropped: bool,
+    },
     /// Observing part of the kernel's state failed.
     CannotRead {
         /// The thing that cannot be read.
@@ -241,17 +252,6 @@ pub enum Condition {
         change: String,
         /// The error.
         error: String,
-    },
-    /// A driver's handler has refused an event.
-    EventRefused {
-        /// The handler's name.
-        handler: &'static str,
-        /// The event, with the name of its object.
-        event: String,
-        /// The handler's error.
-        error: String,
-        /// Whether it does not come again.
-        is_dropped: bool,
     },
     /// The same changes are needed again and again: something else on the node undoes them.
     Contended {

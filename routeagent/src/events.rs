@@ -21,7 +21,8 @@
 //!   identify what they make by the cluster.
 //! * Of the own cluster the Endpoints of active gateways count, as for drivers: the newest, and further ones where several are.
 //! * An event that fails holds up those of its handler that follow, and no other handler's. It comes again at the next call, in
-//!   what form it then has. After [`MAX_ATTEMPTS`] failures it is dropped, until its object changes.
+//!   what form it then has. After [`MAX_ATTEMPTS`] failures of the same event it is dropped, until its object changes. An attempt
+//!   is a pass: passes come ten seconds apart where nothing changes, and many in a second where much does.
 //!
 //! # Example
 //!

@@ -16,6 +16,7 @@ use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
 use trieste_routeagent::clusterset::follow::Origin;
+use trieste_routeagent::condition::Condition;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
 use trieste_routeagent::driver::Deliverer;
@@ -113,7 +114,6 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         return Ok(finish(&mut reconciler, pass?));
     }
     settle_privileges(options)?;
-    reconciler.start_handlers()?;
     info!(
         version = status::VERSION, cluster = node.cluster, node = node.hostname, store = %options.store(),
         "route agent started"
@@ -177,6 +177,7 @@ async fn serve(
         Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, channels).await });
     let stop = signals::stop().context("watching for SIGTERM and SIGINT")?;
+    reconciler.start_handlers()?;
     let ended = tokio::select! {
         () = agent::run(&mut reconciler, views.1, &reports, stop) => None,
         // Never ends by itself. Going on would mean to hold on to a state that grows old.
@@ -248,8 +249,10 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
 /// Reports a single pass.
 fn finish(reconciler: &mut Reconciler<Kernel>, pass: Pass) -> ExitCode {
     info!(changes = pass.changes.len(), "done");
+    // There is no later pass in which it would come again.
+    let is_refused = pass.conditions.iter().any(|one| matches!(one, Condition::EventRefused { .. }));
     reconciler.report(pass.conditions);
-    if pass.outcome == Outcome::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if is_refused || pass.outcome == Outcome::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 #[expect(clippy::print_stdout, reason = "the plan is what was asked for")]

@@ -290,9 +290,9 @@ impl<H: Host> Reconciler<H> {
     ///
     /// The host could not be observed. That a change failed is part of the result.
     pub async fn uninstall(&mut self) -> Result<Pass, PortError> {
-        let plan = self.removal().await?;
-        // While the node is still closed.
+        // While the node is still closed, and whether or not it can be observed.
         let refused = self.uninstall_handlers();
+        let plan = self.removal().await?;
         let mut conditions = plan.conditions.clone();
         let is_clean = self.apply(&plan, &mut conditions).await.is_empty() && refused.is_empty();
         conditions.extend(refused);

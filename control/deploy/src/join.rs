@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::json;
+use trieste_control::api::ClusterNetworks;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::apply::{apply_all, define};
@@ -297,13 +298,19 @@ fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
 }
 
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
+    let named = ClusterNetworks {
+        pods: network.pods.cidrs.clone(),
+        services: network.services.cidrs.clone(),
+        extra: member.extra_cidrs.clone(),
+        global: Vec::new(),
+    };
     MemberOptions {
         cluster_cidrs: network.pods.cidrs.clone(),
         service_cidrs: network.services.cidrs.clone(),
         network_plugin: network.plugin.name.clone(),
         ovn: network.ovn.as_ref().map(layout).unwrap_or_default(),
         has_spiderpool: network.spiderpool.is_some(),
-        followed: network.followed.within(&network.pods.cidrs, &network.services.cidrs),
+        followed: network.followed.renewed(&member.followed, &named),
         ..member.clone()
     }
 }

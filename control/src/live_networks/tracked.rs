@@ -105,18 +105,28 @@ impl TrackedLists {
         Ok(Self(known.collect()))
     }
 
-    /// Returns those lists of which every entry is in the list of this name: another one was given by somebody.
+    /// Returns the lists to follow from now on, where these were found in objects, `before` are those that were followed, and a
+    /// cluster's networks are `named`. A list that was followed is on if none of its entries was taken out, and keeps its entries;
+    /// another one begins if nothing was found that is not named. Any else was given by somebody.
     #[must_use]
-    pub fn within(&self, pods: &[IpNet], services: &[IpNet]) -> Self {
-        let has_all = |(list, found): &(&List, &BTreeSet<IpNet>)| {
-            let named = match list {
-                List::Pods => pods,
-                List::Services => services,
-            };
-            found.iter().all(|network| named.iter().any(|named| named.trunc() == *network))
+    pub fn renewed(&self, before: &Self, named: &ClusterNetworks) -> Self {
+        let all = || named.pods.iter().chain(&named.services).chain(&named.extra);
+        let follow = |list: List| {
+            let entries: BTreeSet<IpNet> = match list {
+                List::Pods => &named.pods,
+                List::Services => &named.services,
+            }
+            .iter()
+            .map(IpNet::trunc)
+            .collect();
+            if let Some(recorded) = before.0.get(&list).filter(|recorded| !recorded.is_empty()) {
+                return recorded.is_subset(&entries).then(|| (list, recorded.clone()));
+            }
+            let found = self.0.get(&list)?;
+            let is_named = |network: &IpNet| all().any(|named| named.trunc().contains(network));
+            found.iter().all(is_named).then(|| (list, found.intersection(&entries).copied().collect()))
         };
-        let lists = self.0.iter().filter(has_all);
-        Self(lists.map(|(list, found)| (*list, found.clone())).collect())
+        Self(List::ALL.into_iter().filter_map(follow).collect())
     }
 
     /// Returns the annotation's value.
@@ -155,23 +165,57 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_somebody_has_given_is_not_followed() {
-        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
-        let found = |texts: &[&str]| nets(texts).into_iter().collect::<BTreeSet<_>>();
-        let all = TrackedLists(
-            [
-                (List::Pods, found(&["10.1.0.0/16"])),
-                (List::Services, found(&["10.96.0.0/16", "fd00:96::/112"])),
-            ]
-            .into(),
-        );
-        for (pods, services, expected) in [
-            (&["10.1.0.0/16", "10.9.0.0/16"][..], &["fd00:96::/112", "10.96.0.0/16"][..], 2),
-            (&["10.0.0.0/8"], &["10.96.0.0/16", "fd00:96::/112"], 1),
-            (&[], &["10.96.0.0/16"], 0),
+    fn a_list_that_somebody_has_given_is_not_followed_and_one_that_was_followed_is_on() {
+        let nets =
+            |text: &str| text.split_whitespace().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let lists = |pods: &str, services: &str| {
+            let both = [(List::Pods, pods), (List::Services, services)].into_iter();
+            let some = both.filter(|(_, text)| *text != "-");
+            TrackedLists(some.map(|(list, text)| (list, nets(text).into_iter().collect())).collect())
+        };
+        let found = lists("10.1.0.0/16", "10.96.0.0/16 fd00:96::/112");
+        for (before, pods, services, extra, expected) in [
+            // The first time.
+            (lists("-", "-"), "10.1.0.0/16", "10.96.0.0/16 fd00:96::/112", "", found.clone()),
+            (lists("-", "-"), "10.0.0.0/13", "10.96.0.0/16", "", lists("", "-")),
+            (lists("-", "-"), "10.5.0.0/16", "", "", lists("-", "-")),
+            // Gateways have left out what an entry covers, and what appears is theirs to add.
+            (
+                lists("-", "10.96.0.0/16"),
+                "10.1.0.0/16",
+                "10.96.0.0/16",
+                "fd00:96::/64",
+                lists("10.1.0.0/16", "10.96.0.0/16"),
+            ),
+            // A pool that is switched off is not found, and is an entry still.
+            (
+                lists("10.1.0.0/16 10.7.0.0/16", "-"),
+                "10.1.0.0/16 10.7.0.0/16",
+                "10.5.0.0/16",
+                "",
+                lists("10.1.0.0/16 10.7.0.0/16", "-"),
+            ),
+            // Somebody has given another list.
+            (
+                lists("10.1.0.0/16", "10.96.0.0/16"),
+                "10.1.0.0/16",
+                "10.98.0.0/16",
+                "",
+                lists("10.1.0.0/16", "-"),
+            ),
         ] {
-            assert_eq!(all.within(&nets(pods), &nets(services)).0.len(), expected, "{pods:?} {services:?}");
+            let named = ClusterNetworks {
+                pods: nets(pods),
+                services: nets(services),
+                extra: nets(extra),
+                global: Vec::new(),
+            };
+            assert_eq!(found.renewed(&before, &named), expected, "{before:?} {named:?}");
         }
+        let nothing = TrackedLists::default();
+        let before = lists("10.1.0.0/16", "-");
+        let named = ClusterNetworks { pods: nets("10.1.0.0/16"), ..ClusterNetworks::default() };
+        assert_eq!(nothing.renewed(&before, &named), before, "what could not be read ends nothing");
     }
 
     #[test]

@@ -37,9 +37,10 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Counts a failure after earlier ones; after the last one, a new count begins.
+    /// Counts a failure after earlier ones of the same event; after the last one, a new count begins.
     pub(super) fn after(earlier: Option<&Self>, event: String, error: String) -> Self {
-        let attempts = earlier.filter(|earlier| !earlier.is_last()).map_or(0, |earlier| earlier.attempts);
+        let same = earlier.filter(|earlier| !earlier.is_last() && earlier.event == event);
+        let attempts = same.map_or(0, |earlier| earlier.attempts);
         Self { attempts: attempts + 1, event, error }
     }
 
@@ -55,13 +56,15 @@ impl<V: Clone + PartialEq> Entry<V> {
         Self { value, standing: Standing::Whole, failure: None, dropped: None }
     }
 
-    /// Returns what is left after a creation or change was refused.
-    pub(super) fn after_refusal(old: Option<Self>, wanted: &V, failure: Failure) -> Self {
+    /// Returns what is left after a creation, or a change, was refused.
+    pub(super) fn after_refusal(old: Option<Self>, wanted: &V, failure: Failure, is_creation: bool) -> Self {
         let dropped = failure.is_last().then(|| wanted.clone());
         let (value, standing) = match old {
             None => (wanted.clone(), Standing::Creating),
             Some(Self { value, standing, .. }) => match standing {
                 Standing::Creating => (wanted.clone(), Standing::Creating),
+                // Half of another one is in its place: it has to be created again, or removed.
+                Standing::Whole | Standing::Updating if is_creation => (value, Standing::Removing),
                 Standing::Whole | Standing::Updating => (value, Standing::Updating),
                 Standing::Removing => (value, Standing::Removing),
             },

@@ -73,8 +73,10 @@ impl Turn {
             &wanted.services,
             Event::ServiceNetworksUpdated(&wanted.services),
         )?;
-        self.settle_role(wanted)?;
+        self.settle_role(wanted, false)?;
         self.follow_kind::<LocalEndpoints>(wanted)?;
+        // Whatever became of its Endpoint, no other role comes in this turn.
+        self.settle_role(wanted, true)?;
         self.follow_kind::<RemoteEndpoints>(wanted)
     }
 
@@ -89,25 +91,25 @@ impl Turn {
         for key in gone.collect::<Vec<String>>() {
             self.remove::<K>(&key)?;
             if K::IS_LOCAL {
-                self.settle_role(wanted)?;
+                self.settle_role(wanted, false)?;
             }
         }
         for (key, object) in all {
             self.put::<K>(wanted, key, object)?;
             if K::IS_LOCAL {
-                self.settle_role(wanted)?;
+                self.settle_role(wanted, false)?;
             }
         }
         ControlFlow::Continue(())
     }
 
     /// Brings a transition, if this node has another role than the handler was told of.
-    fn settle_role(&mut self, wanted: &Wanted<'_>) -> Turning {
+    fn settle_role(&mut self, wanted: &Wanted<'_>, is_final: bool) -> Turning {
         let is_on_gateway = self.taken.is_on_gateway();
         let role = &mut self.taken.role;
         role.dropped = role.dropped.filter(|dropped| *dropped == is_on_gateway);
         // One that has failed does not come again where its contrary is next.
-        if role.standing != Standing::Whole && is_on_gateway != wanted.is_on_gateway() {
+        if !is_final && role.standing != Standing::Whole && is_on_gateway != wanted.is_on_gateway() {
             return ControlFlow::Continue(());
         }
         let event = if is_on_gateway { Event::TransitionToGateway } else { Event::TransitionToNonGateway };
@@ -129,20 +131,20 @@ impl Turn {
     /// Creates or updates an object, unless it is as wanted.
     fn put<K: Kind>(&mut self, wanted: &Wanted<'_>, key: &str, object: &K::Object) -> Turning {
         let entries = K::taken(&mut self.taken);
-        let event = match entries.get(key) {
+        let is_creation = match entries.get(key) {
             Some(entry) if !entry.is_due(object) => return ControlFlow::Continue(()),
-            Some(entry)
-                if entry.is_staying() && K::succession(wanted, &entry.value, object) == Succession::Same =>
-            {
-                K::updated(object)
+            Some(entry) => {
+                !entry.is_staying() || K::succession(wanted, &entry.value, object) != Succession::Same
             }
-            Some(_) | None => K::created(object),
+            None => true,
         };
+        let event = if is_creation { K::created(object) } else { K::updated(object) };
         let old = entries.insert(key.to_owned(), Entry::whole(object.clone()));
         let earlier = old.as_ref().and_then(|old| old.failure.as_ref());
         let Err(failure) = self.attempt(event, earlier) else { return ControlFlow::Continue(()) };
         let turning = after(&failure);
-        K::taken(&mut self.taken).insert(key.to_owned(), Entry::after_refusal(old, object, failure));
+        K::taken(&mut self.taken)
+            .insert(key.to_owned(), Entry::after_refusal(old, object, failure, is_creation));
         turning
     }
 
@@ -162,7 +164,7 @@ impl Turn {
             return ControlFlow::Continue(());
         };
         let turning = after(&failure);
-        *entry_of(&mut self.taken) = Entry::after_refusal(Some(old), wanted, failure);
+        *entry_of(&mut self.taken) = Entry::after_refusal(Some(old), wanted, failure, false);
         turning
     }
 

@@ -91,7 +91,7 @@ pub async fn observe(server: &Server) -> Result<Observed, DeployError> {
 /// What may not be read is as if it were not there; a server that is away is an error.
 fn readable<T: Default>(answer: Result<T, DeployError>) -> Result<T, DeployError> {
     match answer {
-        Err(DeployError::Api { code: Some(400..=499), .. }) => Ok(T::default()),
+        Err(DeployError::Api { code: Some(400..=428 | 430..=499), .. }) => Ok(T::default()),
         answer => answer,
     }
 }

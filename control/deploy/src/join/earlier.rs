@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::{ClusterNetworks, Object};
+use trieste_control::live_networks::TrackedLists;
 use trieste_control::parse::words;
 
 use crate::discover::Given;
@@ -25,6 +26,8 @@ pub struct Earlier {
     /// The cluster's networks as their object says them; `None` where the gateways do not go by it, as after a join by an
     /// older release.
     networks: Option<ClusterNetworks>,
+    /// Which of its lists follow objects of the cluster.
+    followed: TrackedLists,
 }
 
 /// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
@@ -40,8 +43,11 @@ pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>,
     let gateway = gateway.unwrap_or_default();
     let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
     let object = if goes_by_networks(&gateway) { local.find(&place).await? } else { None };
+    let read = object.clone().and_then(|object| Object::from_value(object).ok());
+    // One that cannot be read is written anew.
+    let followed = read.and_then(|object| TrackedLists::of(&object).ok()).unwrap_or_default();
     let networks = object.map(|object| read_networks(object, namespace)).transpose()?;
-    Ok(Some(Earlier { submariner, gateway, networks }))
+    Ok(Some(Earlier { submariner, gateway, networks, followed }))
 }
 
 /// Returns `true` if a gateway's pods begin with the networks of their object.
@@ -97,6 +103,7 @@ impl Earlier {
         flag("loadBalancerEnabled", &mut member.load_balancer);
         flag("natEnabled", &mut member.nat_enabled);
         member.extra_cidrs = self.networks.iter().flat_map(|networks| networks.extra.clone()).collect();
+        member.followed.clone_from(&self.followed);
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);

@@ -121,6 +121,12 @@ async fn stop(server: &Server, options: &Uninstall, of: &Cleaner) -> Result<Opti
     let (workers, cleaner) = (deployment(options, of.workers), deployment(options, of.name));
     let mut made = server.find(&cleaner).await?;
     if let Some(live) = server.find(&workers).await? {
+        // One that has pods already is an earlier uninstall's, after which somebody has joined: it was done too early.
+        if made.as_ref().is_some_and(|made| made["spec"]["replicas"] != 0) {
+            remove(server, &cleaner).await?;
+            gone(server, options, of.name).await?;
+            made = None;
+        }
         if made.is_none() {
             made = Some(server.create(&cleaner_of(&live, of.name, &options.namespace)).await?);
         }

@@ -134,6 +134,7 @@ fn pool_problems(gateways: &[Gateway], pools: &[DynamicObject]) -> Vec<String> {
             for network in outermost(plan::networks(&endpoint.subnets)) {
                 let of_it = format!("with CIDR \"{network}\" for remote endpoint {cable:?}");
                 match pool(network) {
+                    None if pools.iter().any(|pool| plan::serves(pool, network)) => {}
                     None => problems.push(format!("{NO_POOL} {of_it}")),
                     Some(pool) if !is(pool, "disabled") => {
                         problems

@@ -12,7 +12,7 @@ mod few;
 mod objects;
 mod pods;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -231,11 +231,10 @@ impl<'a> Clashes<'a> {
         Self { networks: remote.iter().map(IpNet::trunc).filter_map(|network| clash(&network)).collect() }
     }
 
-    /// Returns the remote networks that lists should have: none inside of a network that is left out.
+    /// Returns the remote networks that lists should have: each is judged by itself, as the worker does.
     fn without(&self, remote: &[IpNet]) -> Vec<IpNet> {
-        let left_out = map(&self.networks.iter().map(|(network, ..)| *network).collect::<Vec<_>>());
-        let all = remote.iter().map(IpNet::trunc);
-        all.filter(|network| left_out.covering(*network).next().is_none()).collect()
+        let left_out: BTreeSet<IpNet> = self.networks.iter().map(|(network, ..)| *network).collect();
+        remote.iter().map(IpNet::trunc).filter(|network| !left_out.contains(network)).collect()
     }
 
     fn remark(&self) -> Option<(Outcome, String)> {

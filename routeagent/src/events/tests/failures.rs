@@ -74,6 +74,32 @@ fn plugin_events_a_removal_that_is_dropped_leaves_nothing_to_remove() {
 }
 
 #[test]
+fn plugin_events_a_removal_counts_its_own_failures() {
+    let (mut dispatcher, script) = one();
+    script.refuse(&["RemoteEndpointCreated", "RemoteEndpointRemoved"]);
+    for _ in 1..MAX_ATTEMPTS {
+        dispatcher.follow(&state("a-w1", &["b-gw1"]));
+    }
+    dispatcher.follow(&state("a-w1", &[]));
+    script.take();
+    script.refuse(&[]);
+    assert_eq!(dispatcher.follow(&state("a-w1", &[])), Outcome::default());
+    assert_eq!((script.take(), dispatcher.dropped()), (vec!["RemoteEndpointRemoved b-gw1".to_owned()], 0));
+}
+
+#[test]
+fn plugin_events_a_newer_endpoint_that_was_begun_leaves_the_older_one_to_be_created_again() {
+    let (mut dispatcher, script) = one();
+    dispatcher.follow(&state("a-w1", &["b-gw1@1"]));
+    script.refuse(&["RemoteEndpointCreated"]);
+    dispatcher.follow(&state("a-w1", &["b-gw1@1", "b-gw2@2"]));
+    script.take();
+    script.refuse(&[]);
+    dispatcher.follow(&state("a-w1", &["b-gw1@1"]));
+    assert_eq!(script.take(), ["RemoteEndpointCreated b-gw1 [b-gw1]"]);
+}
+
+#[test]
 fn plugin_events_what_was_begun_and_is_gone_is_removed() {
     let (mut dispatcher, script) = one();
     script.refuse(&["RemoteEndpointCreated"]);
@@ -168,4 +194,19 @@ fn plugin_events_a_transition_that_is_dropped_comes_again_with_the_next_change_o
     let calls = script.take();
     assert_eq!(calls[..2], ["LocalEndpointRemoved a-gw1", "TransitionToNonGateway"]);
     assert_eq!(calls[2..], ["LocalEndpointCreated a-gw1 on", "TransitionToGateway on"]);
+}
+
+/// Its Endpoint is back, and refused for good: the handler is no gateway's, and hears so.
+#[test]
+fn plugin_events_a_transition_that_failed_comes_though_the_endpoint_is_back_and_dropped() {
+    let (mut dispatcher, script) = one();
+    let gateway = state("a-gw1", &["a-gw1"]);
+    dispatcher.follow(&gateway);
+    script.refuse(&["TransitionToNonGateway"]);
+    dispatcher.follow(&state("a-gw1", &[]));
+    script.refuse(&["LocalEndpointCreated"]);
+    for _ in 0..MAX_ATTEMPTS {
+        dispatcher.follow(&gateway);
+    }
+    assert_eq!(script.take().last().unwrap(), "TransitionToNonGateway");
 }

@@ -225,6 +225,25 @@ async fn plugin_spiderpool_entries_stay_while_nodes_are_cleaned_and_ovns_next_ho
     assert!(!fake.has(&place(SPIDERPOOL.name)));
 }
 
+/// An earlier uninstall was given up, its pod was done later, and the cluster has joined again.
+#[tokio::test]
+async fn plugin_spiderpool_cleaner_of_an_earlier_uninstall_is_made_anew() {
+    let fake = cluster_with("generic", true, &[]);
+    let server = fake.server();
+    let live = server.find(&place(SPIDERPOOL_SYNC)).await.unwrap().unwrap();
+    let mut old = cleaner_of(&live, SPIDERPOOL.name, NAMESPACE);
+    old["metadata"]["generation"] = json!(2);
+    old["spec"]["replicas"] = json!(1);
+    old["status"] = json!({"observedGeneration": 2, "readyReplicas": 1});
+    fake.put(old);
+    let found = look(&server, &options(false)).await.unwrap();
+    let error = uninstall(&server, None, &found, &options(false), &mut Record::default()).await.unwrap_err();
+    assert!(error.to_string().contains(SPIDERPOOL.failure), "its pod has not run: {error}");
+    finish(&fake, &SPIDERPOOL);
+    uninstall(&server, None, &found, &options(false), &mut Record::default()).await.unwrap();
+    assert!(!fake.has(&place(SPIDERPOOL.name)));
+}
+
 #[test]
 fn plugin_spiderpool_cleaner_is_the_workers_pod_that_runs_once() {
     let manifests = member(&MemberOptions { has_spiderpool: true, ..example() });

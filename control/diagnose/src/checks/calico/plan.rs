@@ -105,6 +105,11 @@ impl Wanted {
     fn change(&self, pools: &[DynamicObject], api_version: &str) -> Result<Option<Write>, Remark> {
         let name = self.name();
         let overlapping = |pool: &&DynamicObject| network(pool).is_some_and(|net| overlap(net, self.network));
+        // Of the same network under another name, such as that of a cluster that was called otherwise.
+        let same = pools.iter().find(|pool| is_labelled(pool) && network(pool) == Some(self.network));
+        if let Some(same) = same.filter(|pool| name_of(pool) != name) {
+            return Ok(self.correction(name_of(same), same, api_version));
+        }
         let mut others = pools.iter().filter(|pool| !is_labelled(pool) || name_of(pool) != name);
         if let Some(other) = others.clone().find(overlapping) {
             return Err(self.obstacle(other));
@@ -131,8 +136,7 @@ impl Wanted {
             );
             return (Outcome::Failure, text);
         }
-        let is_wider = network(other).is_some_and(|net| net.contains(&self.network));
-        if is_wider && other.data["spec"]["natOutgoing"] != true {
+        if serves(other, self.network) {
             let text = format!(
                 "IPPool {name} ({cidr}), made by somebody else, contains {self} and does not masquerade: it serves, and --fix makes no \
                  other"
@@ -178,6 +182,12 @@ impl Wanted {
         let announcement = format!("--fix corrects IPPool {name} ({api_version}): {}", shown.join(", "));
         (!shown.is_empty()).then(|| Write { resource: pool_resource(api_version), object, announcement })
     }
+}
+
+/// Returns `true` if a pool of somebody else's keeps pods' addresses towards a network.
+pub(super) fn serves(pool: &DynamicObject, wanted: IpNet) -> bool {
+    let is_wider = network(pool).is_some_and(|net| net.contains(&wanted));
+    is_wider && !is_labelled(pool) && pool.data["spec"]["natOutgoing"] != true
 }
 
 fn types(api_version: &str) -> TypeMeta {

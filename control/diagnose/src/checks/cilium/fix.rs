@@ -76,10 +76,11 @@ fn plan(settings: &Data, found: Option<DynamicObject>, remote: &[IpNet], own: &[
     let data: Option<Data> =
         found.as_ref().map(|map| serde_json::from_value(map.data["data"].clone()).unwrap_or_default());
     let (masqueraded, unread) = masqueraded(settings, data.as_ref(), remote);
-    if let Some(why) = unread {
-        return Plan::Nothing(Outcome::Failure, format!("{why}. --fix leaves it as it is"));
-    }
     let missing = outermost(masqueraded.iter().map(IpNet::trunc));
+    if let Some(why) = unread {
+        let outcome = if missing.is_empty() { Outcome::Warning } else { Outcome::Failure };
+        return Plan::Nothing(outcome, format!("{why}. --fix leaves it as it is"));
+    }
     if missing.is_empty() {
         return Plan::Nothing(Outcome::Success, "no network is missing: --fix writes nothing".to_owned());
     }

@@ -17,6 +17,8 @@ pub(super) const DEFAULT_LIST: [&str; 11] = [
     "203.0.113.0/24",
     "240.0.0.0/4",
 ];
+/// Ours: so many letters of an entry are shown.
+const MAX_SHOWN: usize = 80;
 /// The key of the networks. Cilium takes it in any case of letters.
 const KEY: &str = "nonMasqueradeCIDRs";
 
@@ -97,7 +99,10 @@ impl List {
 /// Reads a network. Cilium takes nothing of a list with anything else in it.
 fn network(entry: &Value) -> Result<IpNet, String> {
     let parsed = entry.as_str().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| format!("{entry} is no CIDR, so that Cilium takes nothing of the list"))
+    parsed.ok_or_else(|| {
+        let shown: String = entry.to_string().chars().take(MAX_SHOWN).collect();
+        format!("{shown} is no CIDR, so that Cilium takes nothing of the list")
+    })
 }
 
 #[cfg(test)]

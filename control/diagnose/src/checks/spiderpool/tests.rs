@@ -185,11 +185,11 @@ fn plugin_spiderpool_remote_networks_that_overlap_pools_are_named_and_not_missed
             None,
             &["10.2.0.0/16", "10.2.7.0/24", "10.3.0.0/16", "fd00:2::/48"][..],
         ),
-        // Inside of it; what is inside of the same network is left out with it.
+        // Inside of it; what is inside of the same network is not.
         (
             pool("p", "10.2.3.0/24", false),
             Some("10.2.0.0/16 (SpiderIPPool p: 10.2.3.0/24)"),
-            &["10.3.0.0/16", "fd00:2::/48"],
+            &["10.2.7.0/24", "10.3.0.0/16", "fd00:2::/48"],
         ),
         // Pods may still have its addresses.
         (
