@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::info;
 use trieste_control::command_line;
 use trieste_control::liveness::check;
@@ -177,15 +178,12 @@ async fn serve(
         Channels { views: views.0, remotes: remotes.0, store_error: store_error.0, reports: reported };
     let follower = tokio::spawn(async move { source::follow(&store, &reader, channels).await });
     let stop = signals::stop().context("watching for SIGTERM and SIGINT")?;
-    reconciler.start_handlers()?;
-    let ended = tokio::select! {
-        () = agent::run(&mut reconciler, views.1, &reports, stop) => None,
-        // Never ends by itself. Going on would mean to hold on to a state that grows old.
-        ended = follower => Some(ended),
-    };
-    reconciler.stop_handlers();
-    if let Some(ended) = ended {
-        bail!("the reader of the store ended: {ended:?}");
+    let started = reconciler.start_handlers();
+    if started.is_ok() {
+        let passes = agent::run(&mut reconciler, views.1, &reports, stop);
+        let ended = while_reading(passes, follower).await;
+        reconciler.stop_handlers();
+        ended?;
     }
     drop(stopping);
     // With its file.
@@ -194,7 +192,16 @@ async fn serve(
     if let Some(publisher) = publisher {
         publisher.await.context("ending the RouteAgent object's keeper")?;
     }
-    Ok(())
+    Ok(started?)
+}
+
+/// Waits until passes end. The reader of the store never ends by itself: going on without it would mean to hold on to a state that
+/// grows old.
+async fn while_reading(passes: impl Future<Output = ()>, reader: JoinHandle<()>) -> anyhow::Result<()> {
+    tokio::select! {
+        () = passes => Ok(()),
+        ended = reader => bail!("the reader of the store ended: {ended:?}"),
+    }
 }
 
 /// Restores the fail-closed state of the last boot.

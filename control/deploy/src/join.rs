@@ -27,6 +27,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::api::ClusterNetworks;
+use trieste_control::live_networks::List;
+use trieste_control::requirements::is_calico;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::apply::{apply_all, define};
@@ -231,6 +233,7 @@ pub async fn carry_out(
     if has_services {
         define(local, &objects::service_import()).await?;
     }
+    earlier::unchanged_networks(local, &member).await?;
     let tally = apply_all(local, &objects::member(&member)).await?;
     let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     publish(local, &place, &member).await?;
@@ -298,6 +301,10 @@ fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
 }
 
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
+    let mut before = member.followed.clone();
+    if !is_calico(&network.plugin.name) {
+        before.0.remove(&List::Pods);
+    }
     let named = ClusterNetworks {
         pods: network.pods.cidrs.clone(),
         services: network.services.cidrs.clone(),
@@ -310,7 +317,7 @@ fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
         network_plugin: network.plugin.name.clone(),
         ovn: network.ovn.as_ref().map(layout).unwrap_or_default(),
         has_spiderpool: network.spiderpool.is_some(),
-        followed: network.followed.renewed(&member.followed, &named),
+        followed: network.followed.renewed(&before, &named),
         ..member.clone()
     }
 }

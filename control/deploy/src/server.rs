@@ -167,7 +167,7 @@ impl Server {
             ));
         };
         let before = self.find(&place).await?;
-        // Gateways write the object with the cluster's networks too; who applies it has read what they have written.
+        // Gateways write the object with the cluster's networks too; `join` looks before whether it is as it has read it.
         let is_shared = place.kind == "ConfigMap" && place.name == ClusterNetworks::OBJECT;
         let is_forced = self.force || is_shared;
         let path = format!("{}?fieldManager={FIELD_MANAGER}&force={is_forced}", place.path());

@@ -70,9 +70,8 @@ impl NetworksController {
         self.followed = read.unwrap_or_default();
     }
 
-    /// Returns the networks of a list that come from the cluster's objects, and those that are somebody's; `None` if that cannot be
-    /// said.
-    fn sorted(&self, list: List, recorded: &BTreeSet<IpNet>) -> Option<[BTreeSet<IpNet>; 2]> {
+    /// Returns the networks that objects say of a list, and its entries; `None` if that cannot be said.
+    fn read(&self, list: List, recorded: &BTreeSet<IpNet>) -> Option<[BTreeSet<IpNet>; 2]> {
         // What was read before an outage may be older than what `join` has found.
         let cache = self.caches.get(&list).filter(|cache| cache.is_complete())?;
         if self.unread.contains_key(&list) {
@@ -81,36 +80,33 @@ impl NetworksController {
         let found = list.found(cache.objects(), recorded);
         let there = entries(self.object.as_ref()?, list.key())?;
         // Every cluster has some: where there are none, they are somewhere else by now.
-        (!found.is_empty()).then(|| [found, there.difference(recorded).copied().collect()])
+        (!found.is_empty()).then_some([found, there])
     }
 
     /// Returns the ConfigMap as it should be, and what cannot be in it.
     fn corrected(&self, object: &Object) -> (Object, Vec<String>) {
         let (mut new, mut followed, mut problems) = (object.clone(), self.followed.clone(), Vec::new());
         for (list, recorded) in &self.followed.0 {
-            let Some([found, theirs]) = self.sorted(*list, recorded) else { continue };
+            let Some([found, there]) = self.read(*list, recorded) else { continue };
             let others = ClusterNetworks::KEYS.into_iter().filter(|key| *key != list.key());
-            let mut taken: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
-            taken.extend(&theirs);
-            let mut ours = BTreeSet::new();
-            for network in
-                found.into_iter().filter(|network| !taken.iter().any(|taken| taken.contains(network)))
-            {
-                // Gateways take all networks or none.
-                if let Some(inside) = taken.iter().find(|taken| network.contains(*taken)) {
-                    problems
-                        .push(format!("{network} of {} is not announced: it overlaps {inside}", list.kind()));
-                } else if taken.len() + ours.len() >= MAX_CIDRS {
-                    problems.push(format!(
-                        "{network} of {} is not announced: there are {MAX_CIDRS} networks",
-                        list.kind()
-                    ));
-                } else {
-                    ours.insert(network);
+            let others: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
+            let theirs: BTreeSet<IpNet> = there.difference(recorded).copied().collect();
+            // Whatever somebody adds beside it: gateways say what cannot be together, and what is in force stays.
+            let mut ours: BTreeSet<IpNet> = found.intersection(recorded).copied().collect();
+            ours.retain(|network| there.contains(network));
+            let mut missing: Vec<IpNet> = found.difference(&ours).copied().collect();
+            missing.sort_by_key(IpNet::prefix_len);
+            for network in missing {
+                match room(network, &[&others, &theirs, &ours]) {
+                    Room::Free => drop(ours.insert(network)),
+                    Room::Covered => {}
+                    Room::None(why) => {
+                        problems.push(format!("{network} of {} is not announced: {why}", list.kind()));
+                    }
                 }
             }
             let networks: BTreeSet<IpNet> = theirs.union(&ours).copied().collect();
-            if entries(&new, list.key()).as_ref() != Some(&networks) {
+            if networks != there {
                 let text = networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
                 let data = new.body.entry("data").or_insert_with(|| json!({}));
                 data.as_object_mut().map(|data| data.insert(list.key().to_owned(), json!(text)));
@@ -121,6 +117,29 @@ impl NetworksController {
             new.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
         }
         (new, problems)
+    }
+}
+
+/// Whether a network can be added to others. Gateways take all or none.
+enum Room {
+    Free,
+    /// One of them has it already.
+    Covered,
+    /// It cannot, and why.
+    None(String),
+}
+
+fn room(network: IpNet, taken: &[&BTreeSet<IpNet>]) -> Room {
+    let mut all = taken.iter().copied().flatten();
+    if all.clone().any(|taken| taken.contains(&network)) {
+        return Room::Covered;
+    }
+    if let Some(inside) = all.find(|taken| network.contains(*taken)) {
+        return Room::None(format!("it overlaps {inside}"));
+    }
+    match taken.iter().map(|taken| taken.len()).sum::<usize>() < MAX_CIDRS {
+        true => Room::Free,
+        false => Room::None(format!("there are {MAX_CIDRS} networks")),
     }
 }
 
@@ -154,10 +173,11 @@ impl Controller for NetworksController {
             StoreEvent::Unavailable(error) => Some(format!("{}: {error}", list.kind())),
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => None,
         };
-        self.unread.remove(&list);
+        // What was not done during an outage is done after it.
+        let was_unread = self.unread.remove(&list).is_some();
         self.unread.extend(unread.map(|reason| (list, reason)));
         let is_changed = self.caches.entry(list).or_default().apply(&event);
-        if is_changed { vec![()] } else { Vec::new() }
+        if is_changed || was_unread { vec![()] } else { Vec::new() }
     }
 
     fn handle_input(&mut self, event: StoreEvent, _: Instant) -> Vec<()> {

@@ -6,7 +6,6 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::api::{ClusterNetworks, Kind, Object};
-use crate::network_map::outermost;
 
 /// From the specification: the label of pools for remote networks (api §8.5).
 const REMOTE_POOL: &str = "submariner.io/ippool";
@@ -62,16 +61,14 @@ impl List {
             .collect()
     }
 
-    /// Returns the networks that objects say, without those inside of others; `recorded` are those that they have said before.
+    /// Returns the networks that objects say; `recorded` are those that they have said before.
     #[must_use]
     pub fn found<'a>(
         self,
         objects: impl IntoIterator<Item = &'a Object>,
         recorded: &BTreeSet<IpNet>,
     ) -> BTreeSet<IpNet> {
-        outermost(objects.into_iter().flat_map(|object| self.networks(object, recorded)))
-            .into_iter()
-            .collect()
+        objects.into_iter().flat_map(|object| self.networks(object, recorded)).collect()
     }
 }
 
@@ -119,10 +116,14 @@ impl TrackedLists {
             .iter()
             .map(IpNet::trunc)
             .collect();
-            if let Some(recorded) = before.0.get(&list).filter(|recorded| !recorded.is_empty()) {
-                return recorded.is_subset(&entries).then(|| (list, recorded.clone()));
+            let before = before.0.get(&list);
+            let is_on = |recorded: &&BTreeSet<IpNet>| !recorded.is_empty() && recorded.is_subset(&entries);
+            if let Some(recorded) = before.filter(is_on) {
+                return Some((list, recorded.clone()));
             }
-            let found = self.0.get(&list)?;
+            let Some(found) = self.0.get(&list) else {
+                return before.filter(|recorded| recorded.is_empty()).map(|_| (list, BTreeSet::new()));
+            };
             let is_named = |network: &IpNet| all().any(|named| named.trunc().contains(network));
             found.iter().all(is_named).then(|| (list, found.intersection(&entries).copied().collect()))
         };
@@ -195,7 +196,8 @@ mod tests {
                 "",
                 lists("10.1.0.0/16 10.7.0.0/16", "-"),
             ),
-            // Somebody has given another list.
+            // Somebody has given a wider list, and another one.
+            (lists("10.1.0.0/16", "-"), "10.0.0.0/13", "", "", lists("", "-")),
             (
                 lists("10.1.0.0/16", "10.96.0.0/16"),
                 "10.1.0.0/16",
@@ -216,6 +218,8 @@ mod tests {
         let before = lists("10.1.0.0/16", "-");
         let named = ClusterNetworks { pods: nets("10.1.0.0/16"), ..ClusterNetworks::default() };
         assert_eq!(nothing.renewed(&before, &named), before, "what could not be read ends nothing");
+        let before = lists("", "-");
+        assert_eq!(nothing.renewed(&before, &named), before, "nor where somebody's entry covers all");
     }
 
     #[test]
@@ -237,7 +241,7 @@ mod tests {
                 List::Services,
                 json!({"cidrs": ["10.96.0.0/16", "10.96.4.0/24", "x", 7]}),
                 None,
-                "10.96.0.0/16",
+                "10.96.0.0/16 10.96.4.0/24",
             ),
             (List::Services, json!({}), None, ""),
             (List::Pods, json!({"cidr": "10.1.3.4/16"}), None, "10.1.0.0/16"),

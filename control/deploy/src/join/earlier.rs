@@ -28,6 +28,8 @@ pub struct Earlier {
     networks: Option<ClusterNetworks>,
     /// Which of its lists follow objects of the cluster.
     followed: TrackedLists,
+    /// The object's version.
+    networks_version: Option<String>,
 }
 
 /// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
@@ -42,12 +44,37 @@ pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>,
     let gateway = local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
     let gateway = gateway.unwrap_or_default();
     let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
-    let object = if goes_by_networks(&gateway) { local.find(&place).await? } else { None };
+    // Without gateways nobody says by what they went.
+    let is_read = gateway.is_null() || goes_by_networks(&gateway);
+    let object = if is_read { local.find(&place).await? } else { None };
+    let networks_version = object.as_ref().and_then(version_of);
     let read = object.clone().and_then(|object| Object::from_value(object).ok());
     // One that cannot be read is written anew.
     let followed = read.and_then(|object| TrackedLists::of(&object).ok()).unwrap_or_default();
     let networks = object.map(|object| read_networks(object, namespace)).transpose()?;
-    Ok(Some(Earlier { submariner, gateway, networks, followed }))
+    Ok(Some(Earlier { submariner, gateway, networks, followed, networks_version }))
+}
+
+/// Returns an object's version.
+fn version_of(object: &Value) -> Option<String> {
+    object["metadata"]["resourceVersion"].as_str().map(str::to_owned)
+}
+
+/// Checks that the cluster's networks are what they were when `member` was made, which says them anew.
+///
+/// # Errors
+/// [`DeployError`] if somebody has changed them, or the server does not answer.
+pub(super) async fn unchanged_networks(local: &Server, member: &MemberOptions) -> Result<(), DeployError> {
+    let place = ObjectRef::namespaced("v1", "ConfigMap", &member.namespace, ClusterNetworks::OBJECT);
+    let Some(read) = &member.networks_version else { return Ok(()) };
+    let found = local.find(&place).await?.as_ref().and_then(version_of);
+    if found.is_none() || found.as_ref() == Some(read) {
+        return Ok(());
+    }
+    Err(DeployError::refused(
+        format!("the cluster's networks have changed while this command ran: {place}"),
+        "repeat the command, which reads them anew",
+    ))
 }
 
 /// Returns `true` if a gateway's pods begin with the networks of their object.
@@ -104,6 +131,7 @@ impl Earlier {
         flag("natEnabled", &mut member.nat_enabled);
         member.extra_cidrs = self.networks.iter().flat_map(|networks| networks.extra.clone()).collect();
         member.followed.clone_from(&self.followed);
+        member.networks_version.clone_from(&self.networks_version);
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);

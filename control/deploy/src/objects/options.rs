@@ -39,6 +39,8 @@ pub struct MemberOptions {
     pub extra_cidrs: Vec<IpNet>,
     /// The lists of pod and service CIDRs that gateways keep as objects of the cluster say.
     pub followed: TrackedLists,
+    /// The version of the object with the cluster's networks that these were read from; `None` without one.
+    pub networks_version: Option<String>,
     /// Globalnet's CIDRs; empty without it.
     pub global_cidrs: Vec<IpNet>,
     /// What other members may claim; empty for private space.
@@ -199,6 +201,7 @@ impl MemberOptions {
             service_cidrs: Vec::new(),
             extra_cidrs: Vec::new(),
             followed: TrackedLists::default(),
+            networks_version: None,
             global_cidrs: Vec::new(),
             allow_remote_cidrs: Vec::new(),
             clusterset_ip_cidrs: Vec::new(),

@@ -111,6 +111,22 @@ fn a_network_that_overlaps_an_entry_of_any_list_is_left_out_and_named() {
     assert!(model.settle());
     assert_eq!(model.list("services"), "10.96.0.0/16,10.98.0.0/16");
     assert_eq!(model.0.left_out, ["10.9.0.0/16 of ServiceCIDR is not announced: it overlaps 10.9.7.0/24"]);
+    // What is announced stays, whatever is added beside it: the gateways refuse the two together, and go on as before.
+    let recorded = r#"{"services":["10.96.0.0/16"]}"#;
+    for (pods, services_there) in
+        [("10.96.4.0/24", "10.96.0.0/16"), ("10.1.0.0/16", "10.96.0.0/16,10.96.4.0/24")]
+    {
+        let mut model = Model::new(&map(pods, services_there, recorded));
+        let wider = services("kubernetes", &["10.96.0.0/16", "10.64.0.0/10"]);
+        model.see(List::Services, StoreEvent::Listed(vec![wider]));
+        assert!(!model.settle(), "{pods}");
+        assert_eq!(model.list("services"), services_there);
+        assert!(
+            model.0.left_out[0].starts_with("10.64.0.0/10 of ServiceCIDR is not announced"),
+            "{:?}",
+            model.0.left_out
+        );
+    }
     // As many as gateways take, and no more.
     let many: Vec<String> =
         (0..300).map(|number| format!("10.100.{}.{}/32", number >> 8, number & 255)).collect();
@@ -164,6 +180,13 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
         r#"{"pods":["10.1.0.0/16","10.5.0.0/16"]}"#,
     ));
     assert!(!model.settle());
+    // The same again after the outage: what was not done is done.
+    let pools = || vec![pool("first", "10.1.0.0/16"), pool("second", "10.9.0.0/16")];
+    let watch = Watch::new(0, Kind::IpPool, "");
+    assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), [()]);
+    model.see(List::Pods, StoreEvent::Unavailable(away()));
+    assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), [()]);
+    assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), []);
     // Somebody gives a list of their own.
     model.see_map(map("10.1.0.0/16", "10.96.0.0/16", r#"{"services":["10.96.0.0/16"]}"#));
     assert!(!model.settle() && kinds(&model) == [Kind::ServiceCidr]);

@@ -52,8 +52,8 @@ pub struct HijackController {
     /// The networks that lists should have; `None` where that has to be computed again.
     wanted: Option<Wanted>,
     problems: BTreeMap<ObjectKey, String>,
-    /// The objects of which the server has not kept the last list.
-    unkept: BTreeSet<ObjectKey>,
+    /// The objects of which the server has not kept the last list, and since when.
+    unkept: BTreeMap<ObjectKey, Instant>,
     /// The kinds that the API server does not have.
     unserved: BTreeSet<Kind>,
 }
@@ -145,7 +145,7 @@ impl HijackController {
             listed: BTreeSet::new(),
             wanted: None,
             problems: BTreeMap::new(),
-            unkept: BTreeSet::new(),
+            unkept: BTreeMap::new(),
             unserved: BTreeSet::new(),
         }
     }
@@ -216,11 +216,24 @@ impl HijackController {
         has_routes && LISTS.into_iter().chain([Kind::SpiderIpPool]).all(is_known)
     }
 
-    /// Returns how long an object is left as it is, since what was written was undone too often.
-    fn wait(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+    /// Returns why an object is left as it is for the time being, and for how long.
+    fn obstacle(&self, key: &ObjectKey, now: Instant) -> Option<(String, Duration)> {
+        let left = |since: Instant| {
+            let left = UNKEPT_WAIT.checked_sub(now.saturating_duration_since(since));
+            left.filter(|left| !left.is_zero())
+        };
+        if let Some(left) = self.unkept.get(key).and_then(|since| left(*since)) {
+            let text = "the API server does not keep hijackCIDR as it was written: Spiderpool is older than version 0.8, or something \
+                        else changes the object at once";
+            return Some((text.to_owned(), left));
+        }
         let last =
             self.written.get(key).filter(|last| last.version == self.version && last.repairs > REPAIRS)?;
-        UNKEPT_WAIT.checked_sub(now.saturating_duration_since(last.at)).filter(|wait| !wait.is_zero())
+        let text = format!(
+            "something takes entries out of hijackCIDR again and again; look what else manages the object, or set its annotation \
+             {ANNOTATION} to {UNMANAGED} and keep the list by hand"
+        );
+        left(last.at).map(|left| (text, left))
     }
 
     /// Takes down that an object is written.
@@ -331,22 +344,11 @@ impl Controller for HijackController {
                 self.take_left_out(key);
                 Reconciled::await_change()
             }
-            Ok(Some(_)) if self.unkept.remove(key) => {
-                let reason = format!(
-                    "{}: the API server does not keep hijackCIDR as it was written: Spiderpool is older than version 0.8, or something \
-                     else changes the object at once",
-                    subject(key)
-                );
-                Reconciled::hold(reason, UNKEPT_WAIT)
-            }
-            Ok(Some(object)) => match self.wait(key, context.now) {
-                Some(wait) => {
-                    let reason = format!(
-                        "{}: something takes entries out of hijackCIDR again and again; look what else manages the object, or set \
-                         its annotation {ANNOTATION} to {UNMANAGED} and keep the list by hand",
-                        subject(key)
-                    );
-                    Reconciled::hold(reason, wait)
+            Ok(Some(object)) => match self.obstacle(key, context.now) {
+                // Whatever else changes is looked at meanwhile.
+                Some((problem, wait)) => {
+                    self.problems.insert(key.clone(), problem);
+                    Reconciled::requeue(wait)
                 }
                 None => Reconciled::write(vec![Write::Update(object)]),
             },
@@ -367,7 +369,9 @@ impl Controller for HijackController {
         if let (Some(written), Ok(StoreEvent::Applied(kept))) = (write.object(), outcome) {
             self.note(key, now);
             if !is_kept(written, kept) {
-                self.unkept.insert(key.clone());
+                self.unkept.insert(key.clone(), now);
+            } else {
+                self.unkept.remove(key);
             }
         }
     }
@@ -376,10 +380,14 @@ impl Controller for HijackController {
         let of_lists = self.problems.iter().map(|(key, problem)| (subject(key), problem.clone()));
         let wanted = self.wanted.iter().flat_map(|wanted| wanted.problems.iter().cloned());
         let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
-        let held = view.hold.map(|reason| ("hijackCIDR lists".to_owned(), reason.to_owned()));
-        let problems: BTreeSet<_> =
-            of_lists.chain(wanted).chain(refused).chain(held).chain(self.remote.problems()).collect();
-        let mut outages = view.outages.iter().filter(|(watch, _)| !self.unserved.contains(&watch.kind));
+        // What is emptied is not filled by routes.
+        let is_filling = self.wish == Wish::Networks;
+        let of_routes = self.remote.problems().filter(|_| is_filling);
+        let problems: BTreeSet<_> = of_lists.chain(wanted).chain(refused).chain(of_routes).collect();
+        let mut outages = view.outages.iter().filter(|(watch, _)| {
+            let is_of_routes = watch.kind == Kind::GatewayRoute;
+            if is_of_routes { is_filling } else { !self.unserved.contains(&watch.kind) }
+        });
         let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
         let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
         let outage = unreadable.or_else(unwritable);

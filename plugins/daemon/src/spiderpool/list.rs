@@ -62,7 +62,7 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
         }
     };
     if let Some(reason) = &found.withheld {
-        return if wanted.is_empty() { Ok(None) } else { Err(format!("it {reason}, and is left as it is")) };
+        return Err(format!("it {reason}, and is left as it is"));
     }
     let there = entries(found);
     let is_ours = |entry: &str| network(entry).is_some_and(|network| recorded.0.contains_key(&network));

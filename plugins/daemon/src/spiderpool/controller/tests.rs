@@ -102,7 +102,7 @@ impl Model {
             self.controller.observe(&Watch::new(0, kept.kind, ""), event, Instant::now());
             let again = self.plan(key);
             assert!(again.writes.is_empty(), "{again:?}");
-            assert_eq!(again.hold.is_some(), self.is_old);
+            assert_eq!(again.requeue_after.is_some(), self.is_old);
         }
         writes.len()
     }
@@ -286,8 +286,9 @@ fn plugin_spiderpool_somebody_who_undoes_it_again_and_again_is_named_and_waited_
     let undone = || StoreEvent::Applied(original.clone());
     let writes: usize = (0..10).map(|_| model.see(Kind::SpiderCoordinator, undone())).sum();
     assert_eq!(writes, 4, "repaired some times, then left for a while");
-    let held = model.plan(&original.key()).hold.unwrap();
-    assert!(held.reason.contains("unmanaged") && held.wait > Duration::from_secs(50), "{held:?}");
+    let left = model.plan(&original.key()).requeue_after.unwrap();
+    let problem = &model.controller.problems[&original.key()];
+    assert!(problem.contains("unmanaged") && left > Duration::from_secs(50), "{problem}");
     // What changes itself is written at once.
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(route("c", &["10.3.0.0/16"]))), 1);
 }
