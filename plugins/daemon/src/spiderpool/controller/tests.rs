@@ -42,6 +42,7 @@ struct Model {
     controller: HijackController,
     lists: BTreeMap<ObjectKey, Object>,
     now: Timestamp,
+    clock: Instant,
     /// Whether the server drops the field, as one that does not have it.
     is_old: bool,
 }
@@ -50,7 +51,7 @@ impl Model {
     fn new(wish: Wish, lists: Vec<Object>) -> Self {
         let lists = lists.into_iter().map(|object| (object.key(), object)).collect();
         let controller = HijackController::new(NAMESPACE, wish);
-        Self { controller, lists, now: FIRST.parse().unwrap(), is_old: false }
+        Self { controller, lists, now: FIRST.parse().unwrap(), clock: Instant::now(), is_old: false }
     }
 
     /// Lists everything; returns the number of writes, of which there are none before the last list.
@@ -82,7 +83,7 @@ impl Model {
     }
 
     fn plan(&mut self, key: &ObjectKey) -> Reconciled {
-        let context = Context { now: Instant::now(), wall: self.now, leadership: None };
+        let context = Context { now: self.clock, wall: self.now, leadership: None };
         self.controller.reconcile(key, &context)
     }
 
@@ -98,7 +99,7 @@ impl Model {
             }
             self.lists.insert(kept.key(), kept.clone());
             let event = StoreEvent::Applied(kept.clone());
-            self.controller.written(key, write, Ok(&event), Instant::now());
+            self.controller.written(key, write, Ok(&event), self.clock);
             self.controller.observe(&Watch::new(0, kept.kind, ""), event, Instant::now());
             let again = self.plan(key);
             assert!(again.writes.is_empty(), "{again:?}");
@@ -374,6 +375,9 @@ proptest! {
                 }
             }
         }
+        // What was undone too often is waited for.
+        model.clock += UNKEPT_WAIT;
+        model.settle(&default.key());
         let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
         let mut fresh = Model::new(Wish::Networks, vec![coordinator(&theirs)]);
         fresh.start(routes.into_values().collect(), pools.into_values().collect());
