@@ -29,6 +29,7 @@
 //! * [`hash`] — names and draws that are the same everywhere.
 //! * [`natdiscovery`] — the choice among a peer's addresses, and the detection of NAT on the way.
 //! * [`notice`] — gateways' reports of their state to the route agents of their cluster.
+//! * [`remote_pool`], [`spiderpool`] — what several programs write and read of Calico's and of Spiderpool's objects.
 //! * [`requirements`] — the Kubernetes and network plugins that this version supports.
 //! * [`services`] — the back ends of each cluster IP, and their nodes.
 //! * [`steps`] — progress reports of long work.
@@ -72,12 +73,14 @@ pub mod process;
 pub mod publicip;
 pub mod publish;
 pub mod recorder;
+pub mod remote_pool;
 pub mod requirements;
 pub mod runner;
 pub mod services;
 pub mod sets;
 pub mod signals;
 pub mod slots;
+pub mod spiderpool;
 pub mod steps;
 pub mod store;
 pub mod sync;

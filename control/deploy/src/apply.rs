@@ -119,6 +119,9 @@ fn contains(found: &Value, wanted: &Value) -> bool {
 async fn apply_known(server: &Server, manifest: &Manifest) -> Result<Applied, DeployError> {
     let until = Instant::now() + KIND_LAG;
     let is_ours = manifest.api_version().contains("submariner.io/");
+    // Gateways write it too; `join` looks before whether it is as it has read it.
+    let forcing = manifest.is_of_gateways_too().then(|| server.clone().forcing_conflicts(true));
+    let server = forcing.as_ref().unwrap_or(server);
     loop {
         match server.apply(manifest.as_value()).await {
             Err(error) if error.is_missing() && is_ours && Instant::now() < until => sleep(POLL).await,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use serde_json::{Value, json};
-use trieste_control::api::ClusterNetworks;
 use trieste_control::cause::innermost;
 
 use crate::error::DeployError;
@@ -167,10 +166,7 @@ impl Server {
             ));
         };
         let before = self.find(&place).await?;
-        // Gateways write the object with the cluster's networks too; `join` looks before whether it is as it has read it.
-        let is_shared = place.kind == "ConfigMap" && place.name == ClusterNetworks::OBJECT;
-        let is_forced = self.force || is_shared;
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={is_forced}", place.path());
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", place.path(), self.force);
         let body = Some(("application/apply-patch+yaml", object));
         let after = self.call(Method::PATCH, &path, body, &format!("applying {place}")).await?;
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();

@@ -33,6 +33,8 @@ pub mod label {
     pub const IS_HEADLESS: &str = "lighthouse.submariner.io/is-headless";
     /// Service discovery, on slices of a headless service: the name of the slice that they are made of.
     pub const SOURCE_NAME: &str = "lighthouse.submariner.io/source-name";
+    /// Calico, on IPPools: `true` if they are for a network of a remote cluster, whoever made them (api §8.5).
+    pub const REMOTE_POOL: &str = "submariner.io/ippool";
     /// Kubernetes, on slices: who writes them.
     pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// [`MANAGED_BY`] of the slices of exported services.

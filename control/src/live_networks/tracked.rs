@@ -5,10 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::api::{ClusterNetworks, Kind, Object};
-
-/// From the specification: the label of pools for remote networks (api §8.5).
-const REMOTE_POOL: &str = "submariner.io/ippool";
+use crate::api::{ClusterNetworks, Kind, Object, label};
 
 /// A list of networks that objects of the cluster may say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +71,7 @@ impl List {
 
 /// Returns `true` if a pool is for pods of this cluster.
 fn is_of_own_pods(pool: &Object, spec: &Value) -> bool {
-    let is_remote = pool.metadata.labels.contains_key(REMOTE_POOL);
+    let is_remote = pool.metadata.labels.contains_key(label::REMOTE_POOL);
     let uses = spec["allowedUses"].as_array();
     let is_for_pods = uses.is_none_or(|uses| uses.is_empty() || uses.iter().any(|one| one == "Workload"));
     !is_remote && is_for_pods
@@ -247,7 +244,7 @@ mod tests {
             (List::Pods, json!({"cidr": "10.1.3.4/16"}), None, "10.1.0.0/16"),
             (List::Pods, json!({"cidr": "10.2.0.0/16", "disabled": true}), None, ""),
             (List::Pods, json!({"cidr": "10.8.0.0/16", "disabled": true}), None, "10.8.0.0/16"),
-            (List::Pods, json!({"cidr": "10.2.0.0/16"}), Some(REMOTE_POOL), ""),
+            (List::Pods, json!({"cidr": "10.2.0.0/16"}), Some(label::REMOTE_POOL), ""),
             (List::Pods, json!({"cidr": "10.9.0.0/16", "allowedUses": ["LoadBalancer"]}), None, ""),
             (
                 List::Pods,

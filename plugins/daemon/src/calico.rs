@@ -8,44 +8,28 @@ mod controller;
 mod pool_index;
 
 use ipnet::IpNet;
-use serde_json::{Map, Value, json};
-use trieste_control::api::{Kind, Object, ObjectMeta, ensure_valid_name};
+use serde_json::{Map, Value};
+use trieste_control::api::{Kind, Object, ObjectMeta, label};
+use trieste_control::remote_pool::fields;
 
-pub use controller::{PoolsController, Wish};
-
-/// From the specification: the label of pools for remote networks (api §8.5).
-const LABEL: &str = "submariner.io/ippool";
-
-/// Returns the name of the pool for a network of a cluster: upstream's for IPv4, `:` as `-` for IPv6.
-fn name(cluster: &str, network: IpNet) -> String {
-    ensure_valid_name(&format!("submariner-{cluster}-{network}"))
-}
+pub use controller::PoolsController;
 
 /// Returns `true` if a pool is for a remote network, whoever made it.
 fn is_ours(pool: &Object) -> bool {
-    pool.metadata.labels.get(LABEL).is_some_and(|value| value == "true")
+    pool.metadata.labels.get(label::REMOTE_POOL).is_some_and(|value| value == "true")
 }
 
 /// Returns a new pool.
 fn pool(name: &str, network: IpNet) -> Object {
     let mut metadata = ObjectMeta::new("", name);
-    metadata.labels.insert(LABEL.to_owned(), "true".to_owned());
+    metadata.labels.insert(label::REMOTE_POOL.to_owned(), "true".to_owned());
     let mut pool = Object::new(Kind::IpPool, metadata);
     pool.body.insert("spec".to_owned(), Value::Object(spec(network)));
     pool
 }
 
-/// Returns the fields that matter; others are Calico's defaults.
 fn spec(network: IpNet) -> Map<String, Value> {
-    [
-        ("cidr", json!(network.to_string())),
-        ("natOutgoing", json!(false)),
-        ("disabled", json!(true)),
-        ("disableBGPExport", json!(true)),
-    ]
-    .into_iter()
-    .map(|(field, value)| (field.to_owned(), value))
-    .collect()
+    fields(network).into_iter().map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
 /// Returns a pool as it should be; `None` if it is.

@@ -16,11 +16,11 @@ use trieste_control::runner::{self, Controller, Fence, Handle, Limits, port};
 use trieste_control::signals;
 use trieste_control::store::AnyStore;
 
-use crate::calico::{self, PoolsController};
+use crate::calico::PoolsController;
 use crate::config::{Config, Plugin, Task};
 use crate::ovn::{self, OvnConfig};
-use crate::spiderpool::{self, HijackController};
-use crate::status::Status;
+use crate::spiderpool::HijackController;
+use crate::status::{Status, Wish};
 
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_millis(500);
@@ -32,6 +32,9 @@ const UNINSTALL_WITHIN: Duration = Duration::from_secs(60);
 const BEAT: Duration = Duration::from_secs(10);
 /// Changes come in bursts, of which each object is written once.
 const LIMITS: Limits = Limits { settle: Duration::from_millis(100), ..Limits::DEFAULT };
+/// One of Spiderpool's objects has the networks of all clusters: a new one must not wait for others'. The controller bounds what it
+/// repeats.
+const LIST_LIMITS: Limits = Limits { limits_objects: false, ..LIMITS };
 
 /// Runs the task that was asked for.
 ///
@@ -67,9 +70,16 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"), plugin = config.plugin.name(), store = %config.store, task = ?config.task,
         "network plugin sync started"
     );
+    let wish = if config.task == Task::Uninstall { Wish::Nothing } else { Wish::Everything };
     let mut work = match &config.plugin {
-        Plugin::Calico => Work::Controller(calico(store, config, fence, sender)),
-        Plugin::Spiderpool => Work::Controller(spiderpool(store, config, fence, sender)),
+        Plugin::Calico => {
+            let controller = PoolsController::new(&config.namespace, wish);
+            Work::Controller(spawn_controller(controller, store, fence, sender, LIMITS))
+        }
+        Plugin::Spiderpool => {
+            let controller = HijackController::new(&config.namespace, wish);
+            Work::Controller(spawn_controller(controller, store, fence, sender, LIST_LIMITS))
+        }
         Plugin::Ovn(ovn) => Work::Loop(spawn_ovn(store, config, (**ovn).clone(), candidate.clone(), sender)),
     };
     let outcome = match config.task {
@@ -113,19 +123,6 @@ impl Work {
             }
         }
     }
-}
-
-fn calico(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
-    let wish = if config.task == Task::Uninstall { calico::Wish::Nothing } else { calico::Wish::Pools };
-    spawn_controller(PoolsController::new(&config.namespace, wish), store, fence, sender, LIMITS)
-}
-
-fn spiderpool(store: AnyStore, config: &Config, fence: Fence, sender: watch::Sender<Status>) -> Handle {
-    let is_removing = config.task == Task::Uninstall;
-    let wish = if is_removing { spiderpool::Wish::Nothing } else { spiderpool::Wish::Networks };
-    // One object has the networks of all clusters: a new one must not wait for others'. The controller bounds what it repeats.
-    let limits = Limits { limits_objects: false, ..LIMITS };
-    spawn_controller(HijackController::new(&config.namespace, wish), store, fence, sender, limits)
 }
 
 fn spawn_controller<C>(

@@ -14,6 +14,5 @@
 
 mod controller;
 mod list;
-mod record;
 
-pub use controller::{HijackController, Wish};
+pub use controller::HijackController;

@@ -4,6 +4,16 @@ use std::collections::BTreeSet;
 
 use tokio::sync::watch;
 use tracing::{info, warn};
+use trieste_control::runner::{QueueView, Watch};
+
+/// What there should be of ours in the plugin's database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// What each remote network needs.
+    Everything,
+    /// Nothing.
+    Nothing,
+}
 
 /// How far the work is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +29,18 @@ pub struct Status {
 }
 
 impl Status {
+    /// Returns the problems of objects that the API server does not take.
+    pub(crate) fn refused(view: &QueueView<'_>) -> impl Iterator<Item = (String, String)> {
+        view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()))
+    }
+
+    /// Returns why nothing can be read or written at present; of watches those that are needed count.
+    pub(crate) fn outage(view: &QueueView<'_>, is_needed: impl Fn(&Watch) -> bool) -> Option<String> {
+        let mut outages = view.outages.iter().filter(|(watch, _)| is_needed(watch));
+        let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
+        unreadable.or_else(|| view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned()))
+    }
+
     /// Publishes it where it has changed, and logs the difference.
     pub fn publish(self, sender: &watch::Sender<Self>) {
         if *sender.borrow() != self {

@@ -1,6 +1,7 @@
 //! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
 
 use serde_json::Value;
+use trieste_control::api::label;
 use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_ovn_kubernetes};
 
 use super::candidates::Candidate;
@@ -101,7 +102,7 @@ fn calico(observed: &Observed) -> Option<Found> {
     let pools = observed.others.get("IPPool").into_iter().flatten();
     // Pools that are switched off give no addresses; those that Submariner made are other clusters'.
     let own = pools.filter(|pool| {
-        pool["spec"]["disabled"] != true && pool["metadata"]["labels"]["submariner.io/ippool"].is_null()
+        pool["spec"]["disabled"] != true && pool["metadata"]["labels"][label::REMOTE_POOL].is_null()
     });
     let nets: Vec<&str> = own.filter_map(|pool| pool["spec"]["cidr"].as_str()).collect();
     let env = object_of(observed, "calico-node");

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde_json::{Value, json};
+use trieste_control::api::ClusterNetworks;
 
 use super::names::{MANAGED_BY_LABEL, PART_OF_LABEL, TRIESTE, VERSION_LABEL};
 
@@ -87,6 +88,11 @@ impl Manifest {
     /// Whether the object holds secrets.
     pub fn is_secret(&self) -> bool {
         self.kind() == "Secret"
+    }
+
+    /// Returns `true` if gateways write the object as well, as that of the cluster's networks.
+    pub fn is_of_gateways_too(&self) -> bool {
+        self.kind() == "ConfigMap" && self.name() == ClusterNetworks::OBJECT
     }
 
     /// The same object to be shown: of a Secret the keys, but not what they hold.

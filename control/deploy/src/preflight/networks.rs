@@ -1,10 +1,9 @@
 //! Whether a cluster's addresses are its own.
 
-use std::collections::BTreeMap;
-
 use ipnet::IpNet;
 use trieste_control::api::{ClusterNetworks, ClusterSpec, overlap};
 use trieste_control::claims::Allowed;
+use trieste_control::spiderpool::unannounced as unannounced_pools;
 
 use super::Finding;
 use crate::discover::Network;
@@ -75,19 +74,12 @@ fn not_taken(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
 }
 
 /// Returns which networks of Spiderpool's pods are not announced, and what to do. With global addresses others are announced on
-/// purpose, and a family of which nothing is announced is left out on purpose.
+/// purpose.
 fn unannounced(own: &Network, global: &[IpNet]) -> Option<(String, String)> {
     let spiderpool = own.spiderpool.as_ref().filter(|_| global.is_empty())?;
     let announced = [own.pods.cidrs.as_slice(), &own.services.cidrs, &own.extra].concat();
-    let announced = IpNet::aggregate(&announced);
-    let mut missing: BTreeMap<IpNet, &str> = BTreeMap::new();
-    for pool in &spiderpool.pools {
-        let is_family = |net: &&IpNet| net.addr().is_ipv4() == pool.network.addr().is_ipv4();
-        let mut of_family = announced.iter().filter(is_family).peekable();
-        if of_family.peek().is_some() && !of_family.any(|net| net.contains(&pool.network)) {
-            missing.entry(pool.network).or_insert(&pool.name);
-        }
-    }
+    let pools = spiderpool.pools.iter().map(|pool| (pool.network, pool.name.as_str()));
+    let missing = unannounced_pools(pools, &announced);
     let named = missing.iter().take(MOST).map(|(network, name)| format!("{network} (SpiderIPPool {name})"));
     let named: Vec<String> = named.collect();
     let more = missing.len().saturating_sub(MOST);

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use trieste_control::api::label;
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
 use trieste_control::requirements::is_calico;
 
@@ -49,9 +50,6 @@ const WRITTEN: [(&str, &str); 9] = [
 
 /// Versions that Calico serves its pools in; objects are the same. Its own API server may be away.
 const POOLS: [&str; 2] = ["crd.projectcalico.org/v1", "projectcalico.org/v3"];
-
-/// The label of pools for remote networks, upstream's (api §8.5).
-const POOL_LABEL: &str = "submariner.io/ippool";
 
 /// Kinds whose objects say that somebody uses the definitions: those of members and of brokers.
 const USERS: [(&str, &str); 5] = [
@@ -339,7 +337,7 @@ async fn pools(server: &Server, submariner: &ObjectRef) -> Result<Vec<ObjectRef>
         return Ok(Vec::new());
     }
     let all = server.list_served(&POOLS, "IPPool", None).await?;
-    let is_remote = |pool: &&Value| pool["metadata"]["labels"][POOL_LABEL] == "true";
+    let is_remote = |pool: &&Value| pool["metadata"]["labels"][label::REMOTE_POOL] == "true";
     Ok(all.iter().filter(is_remote).filter_map(ObjectRef::of).collect())
 }
 

@@ -13,15 +13,13 @@ use trieste_control::api::{Cluster, EndpointSpec, NodeCondition, RouteAgent};
 use trieste_control::requirements::{is_calico, is_ovn_kubernetes};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{CheckError, Checked, SINGLE_NODE, WORKER, is_of_us};
+use super::{CheckError, Checked, SINGLE_NODE, WORKER, is_of_us, spiderpool};
 use crate::facts::{Found, within};
 
 /// DaemonSets that have to be there.
 const NEEDED: [&str; 2] = ["submariner-gateway", "submariner-routeagent"];
 /// DaemonSets that upstream's operator makes besides.
 const PERHAPS: [&str; 2] = ["submariner-globalnet", "submariner-metrics-proxy"];
-/// The Deployment of the workers on Spiderpool's lists.
-const SPIDERPOOL_WORKER: &str = "trieste-spiderpool-sync";
 /// The Service of the gateways' metrics.
 const METRICS: &str = "submariner-gateway-metrics";
 
@@ -55,7 +53,7 @@ pub async fn deployment(checked: &Checked, steps: &mut dyn Steps) -> Result<(), 
         workers(checked, WORKER, true, steps).await?;
     }
     // Where it is missing, that is said where Spiderpool is looked at.
-    workers(checked, SPIDERPOOL_WORKER, false, steps).await?;
+    workers(checked, spiderpool::SYNC, false, steps).await?;
     steps.begin("Checking the status of all Submariner pods");
     for (outcome, text) in pod_remarks(&checked.source.pods("submariner.io/transient!=true").await?) {
         steps.remark(outcome, &text);

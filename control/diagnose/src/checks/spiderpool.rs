@@ -12,7 +12,7 @@ mod few;
 mod objects;
 mod pods;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,17 +20,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use trieste_control::network_map::NetworkMap;
+use trieste_control::spiderpool::{self, ANNOTATION};
 use trieste_control::steps::{Outcome, Steps};
 
 use self::few::{Few, MANY};
-use self::objects::{ANNOTATION, Config, Coordinator, List, Pool, Record};
+use self::objects::{Config, Coordinator, List, Pool, Record};
 use self::pods::{Endpoints, Older, Origins};
 use super::{CheckError, Checked};
 use crate::facts::{Found, pages, within};
 use crate::path::evidence::Cluster;
 
 /// The Deployment of the worker.
-const SYNC: &str = "trieste-spiderpool-sync";
+pub(super) const SYNC: &str = "trieste-spiderpool-sync";
 /// Pods that may still send something, for the API server.
 const ALIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
@@ -262,15 +263,9 @@ fn announced(cluster: &Cluster) -> Vec<IpNet> {
 
 /// Returns pods' networks that are not announced; a family of which nothing is announced is left out on purpose.
 fn unannounced(pools: &[Pool], announced: &[IpNet]) -> Option<(Outcome, String)> {
-    let announced = IpNet::aggregate(&announced.to_vec());
-    let covered = map(&announced);
-    let mut by_network: BTreeMap<IpNet, &str> = BTreeMap::new();
-    for pool in pools.iter().filter(|pool| !pool.is_disabled) {
-        let is_family = |net: &IpNet| net.addr().is_ipv4() == pool.network.addr().is_ipv4();
-        if announced.iter().any(is_family) && covered.covering(pool.network).next().is_none() {
-            by_network.entry(pool.network).or_insert(&pool.name);
-        }
-    }
+    let enabled = pools.iter().filter(|pool| !pool.is_disabled);
+    let by_network =
+        spiderpool::unannounced(enabled.map(|pool| (pool.network, pool.name.as_str())), announced);
     let named: Few =
         by_network.iter().map(|(network, name)| format!("{network} (SpiderIPPool {name})")).collect();
     (named.count() > 0).then(|| {

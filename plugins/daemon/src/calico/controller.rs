@@ -7,25 +7,17 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use trieste_control::api::{Kind, has_closed_routes};
 use trieste_control::network_map::outermost;
+use trieste_control::remote_pool::name;
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{StoreError, StoreEvent};
 
 use super::pool_index::PoolIndex;
-use super::{corrected, is_masquerading, is_ours, name, network, pool};
+use super::{corrected, is_masquerading, is_ours, network, pool};
 use crate::remote::{Change, RemoteNetworks};
-use crate::status::Status;
+use crate::status::{Status, Wish};
 
 /// When to look again whether a pool of ours that has to go is gone.
 const LATER: Duration = Duration::from_millis(250);
-
-/// What there should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// A pool for each remote network.
-    Pools,
-    /// None.
-    Nothing,
-}
 
 /// Keeps a pool for each network of a remote cluster.
 #[derive(Debug)]
@@ -122,7 +114,7 @@ impl PoolsController {
 
     /// Returns the network that a pool of this name should be for.
     fn wanted(&self, pool: &str) -> Option<IpNet> {
-        let of_each = self.wanted.get(pool).filter(|_| self.wish == Wish::Pools)?;
+        let of_each = self.wanted.get(pool).filter(|_| self.wish == Wish::Everything)?;
         of_each.values().next().copied()
     }
 
@@ -229,19 +221,14 @@ impl Controller for PoolsController {
 
     fn status(&self, view: &QueueView<'_>) -> Status {
         let by_pool = self.problems.iter().map(|(pool, problem)| (format!("IPPool {pool}"), problem.clone()));
-        let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
         let unserved = self.is_unserved.then(|| {
             let text = "the API server has none: where Calico keeps its pools elsewhere, make one for each remote network there, \
                         disabled and without natOutgoing";
             ("IPPools".to_owned(), text.to_owned())
         });
         let problems: BTreeSet<_> =
-            by_pool.chain(self.remote.problems()).chain(refused).chain(unserved).collect();
-        let mut outages =
-            view.outages.iter().filter(|(watch, _)| !(self.is_unserved && watch.kind == Kind::IpPool));
-        let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
-        let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
-        let outage = unreadable.or_else(unwritable);
+            by_pool.chain(self.remote.problems()).chain(Status::refused(view)).chain(unserved).collect();
+        let outage = Status::outage(view, |watch| !(self.is_unserved && watch.kind == Kind::IpPool));
         let has_all = self.listed.len() == self.watches().len();
         let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool));
         Status {

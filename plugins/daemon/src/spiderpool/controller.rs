@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::network_map::NetworkMap;
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
+use trieste_control::spiderpool::{ANNOTATION, Room, UNMANAGED};
 use trieste_control::store::{StoreError, StoreEvent};
 
-use super::list::{corrected, has_ours, is_kept, left_out};
-use super::record::{ANNOTATION, Room, UNMANAGED};
+use super::list::{Corrected, corrected, has_ours, is_kept};
 use crate::remote::RemoteNetworks;
-use crate::status::Status;
+use crate::status::{Status, Wish};
 
 /// The kinds of objects that have lists.
 const LISTS: [Kind; 2] = [Kind::SpiderCoordinator, Kind::SpiderMultusConfig];
@@ -22,15 +22,6 @@ const LISTS: [Kind; 2] = [Kind::SpiderCoordinator, Kind::SpiderMultusConfig];
 const UNKEPT_WAIT: Duration = Duration::from_secs(60);
 /// Ours: as often in a row, each within that time, a list is repaired at once.
 const REPAIRS: u32 = 3;
-
-/// What there should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// Each remote network, in each list that is in force.
-    Networks,
-    /// None of them.
-    Nothing,
-}
 
 /// Keeps remote networks in Spiderpool's lists.
 #[derive(Debug)]
@@ -52,8 +43,6 @@ pub struct HijackController {
     /// The networks that lists should have; `None` where that has to be computed again.
     wanted: Option<Wanted>,
     problems: BTreeMap<ObjectKey, String>,
-    /// The objects of which the server has not kept the last list, and since when.
-    unkept: BTreeMap<ObjectKey, Instant>,
     /// The kinds that the API server does not have.
     unserved: BTreeSet<Kind>,
 }
@@ -74,6 +63,8 @@ struct Written {
     at: Instant,
     /// How many times in a row the same was written.
     repairs: u32,
+    /// Whether the server has kept it as it was written.
+    is_kept: bool,
 }
 
 /// What lists should have.
@@ -145,7 +136,6 @@ impl HijackController {
             listed: BTreeSet::new(),
             wanted: None,
             problems: BTreeMap::new(),
-            unkept: BTreeMap::new(),
             unserved: BTreeSet::new(),
         }
     }
@@ -218,53 +208,42 @@ impl HijackController {
 
     /// Returns why an object is left as it is for the time being, and for how long.
     fn obstacle(&self, key: &ObjectKey, now: Instant) -> Option<(String, Duration)> {
-        let left = |since: Instant| {
-            let left = UNKEPT_WAIT.checked_sub(now.saturating_duration_since(since));
-            left.filter(|left| !left.is_zero())
-        };
-        if let Some(left) = self.unkept.get(key).and_then(|since| left(*since)) {
+        let last = self.written.get(key)?;
+        let left = UNKEPT_WAIT.checked_sub(now.saturating_duration_since(last.at));
+        let left = left.filter(|left| !left.is_zero())?;
+        if !last.is_kept {
             let text = "the API server does not keep hijackCIDR as it was written: Spiderpool is older than version 0.8, or something \
                         else changes the object at once";
             return Some((text.to_owned(), left));
         }
-        let last =
-            self.written.get(key).filter(|last| last.version == self.version && last.repairs > REPAIRS)?;
-        let text = format!(
-            "something takes entries out of hijackCIDR again and again; look what else manages the object, or set its annotation \
-             {ANNOTATION} to {UNMANAGED} and keep the list by hand"
-        );
-        left(last.at).map(|left| (text, left))
+        let is_undone = last.version == self.version && last.repairs > REPAIRS;
+        is_undone.then(|| {
+            let text = format!(
+                "something takes entries out of hijackCIDR again and again; look what else manages the object, or set its annotation \
+                 {ANNOTATION} to {UNMANAGED} and keep the list by hand"
+            );
+            (text, left)
+        })
     }
 
     /// Takes down that an object is written.
-    fn note(&mut self, key: &ObjectKey, now: Instant) {
+    fn note(&mut self, key: &ObjectKey, is_kept: bool, now: Instant) {
         let last = self.written.get(key).filter(|last| {
             last.version == self.version && now.saturating_duration_since(last.at) < UNKEPT_WAIT * 2
         });
         let repairs = last.map_or(0, |last| last.repairs.saturating_add(1));
-        self.written.insert(key.clone(), Written { version: self.version, at: now, repairs });
+        self.written.insert(key.clone(), Written { version: self.version, at: now, repairs, is_kept });
     }
 
-    /// Takes down how many networks a list lacks that has no room for more.
-    fn take_left_out(&mut self, key: &ObjectKey) {
-        let wanted = self.wanted.as_ref().map(|wanted| wanted.networks.as_slice()).unwrap_or_default();
-        let count = self.lists.get(key).map_or(0, |object| left_out(object, wanted));
-        if count > 0 {
-            let text = format!(
-                "its annotation has room for {} KiB: {count} remote networks are left out, which pods with a second device do not reach",
-                Room::BYTES >> 10
-            );
-            self.problems.insert(key.clone(), text);
-        }
-    }
-
-    /// Computes what lists should have, where that was not done since a change; returns what to write for an object.
-    fn plan(&mut self, key: &ObjectKey, now: Timestamp) -> Result<Option<Object>, String> {
+    /// Computes what lists should have, where that was not done since a change; returns what becomes of an object.
+    fn plan(&mut self, key: &ObjectKey, now: Timestamp) -> Result<Corrected, String> {
         let wanted = self.wanted.get_or_insert_with(|| match self.wish {
-            Wish::Networks => wanted(&self.networks, &self.pools),
+            Wish::Everything => wanted(&self.networks, &self.pools),
             Wish::Nothing => Wanted::default(),
         });
-        self.lists.get(key).map_or(Ok(None), |found| corrected(found, &wanted.networks, now))
+        self.lists
+            .get(key)
+            .map_or_else(|| Ok(Corrected::default()), |found| corrected(found, &wanted.networks, now))
     }
 }
 
@@ -339,12 +318,16 @@ impl Controller for HijackController {
             return Reconciled::await_change();
         }
         match self.plan(key, context.wall) {
-            Ok(None) => {
-                self.unkept.remove(key);
-                self.take_left_out(key);
+            Ok(Corrected { object: None, left_out }) => {
+                if let Some(last) = self.written.get_mut(key) {
+                    last.is_kept = true;
+                }
+                if left_out > 0 {
+                    self.problems.insert(key.clone(), no_room(left_out));
+                }
                 Reconciled::await_change()
             }
-            Ok(Some(object)) => match self.obstacle(key, context.now) {
+            Ok(Corrected { object: Some(object), .. }) => match self.obstacle(key, context.now) {
                 // Whatever else changes is looked at meanwhile.
                 Some((problem, wait)) => {
                     self.problems.insert(key.clone(), problem);
@@ -367,30 +350,22 @@ impl Controller for HijackController {
         now: Instant,
     ) {
         if let (Some(written), Ok(StoreEvent::Applied(kept))) = (write.object(), outcome) {
-            self.note(key, now);
-            if !is_kept(written, kept) {
-                self.unkept.insert(key.clone(), now);
-            } else {
-                self.unkept.remove(key);
-            }
+            self.note(key, is_kept(written, kept), now);
         }
     }
 
     fn status(&self, view: &QueueView<'_>) -> Status {
         let of_lists = self.problems.iter().map(|(key, problem)| (subject(key), problem.clone()));
         let wanted = self.wanted.iter().flat_map(|wanted| wanted.problems.iter().cloned());
-        let refused = view.refused.iter().map(|(key, reason)| (key.to_string(), (*reason).to_owned()));
         // What is emptied is not filled by routes.
-        let is_filling = self.wish == Wish::Networks;
+        let is_filling = self.wish == Wish::Everything;
         let of_routes = self.remote.problems().filter(|_| is_filling);
-        let problems: BTreeSet<_> = of_lists.chain(wanted).chain(refused).chain(of_routes).collect();
-        let mut outages = view.outages.iter().filter(|(watch, _)| {
+        let problems: BTreeSet<_> =
+            of_lists.chain(wanted).chain(Status::refused(view)).chain(of_routes).collect();
+        let outage = Status::outage(view, |watch| {
             let is_of_routes = watch.kind == Kind::GatewayRoute;
             if is_of_routes { is_filling } else { !self.unserved.contains(&watch.kind) }
         });
-        let unreadable = outages.next().map(|(watch, reason)| format!("{}: {reason}", watch.kind));
-        let unwritable = || view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned());
-        let outage = unreadable.or_else(unwritable);
         let has = |kind: &Kind| self.listed.contains(kind) || self.unserved.contains(kind);
         let is_quiet = view.is_idle && outage.is_none();
         Status {
@@ -400,6 +375,14 @@ impl Controller for HijackController {
             outage,
         }
     }
+}
+
+/// Says that a list lacks networks for want of room.
+fn no_room(count: usize) -> String {
+    format!(
+        "its annotation has room for {} KiB: {count} remote networks are left out, which pods with a second device do not reach",
+        Room::BYTES >> 10
+    )
 }
 
 /// Returns an object's name for people.

@@ -1,25 +1,16 @@
 //! One object's list: which entries it should have. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object};
-
-use super::record::{ANNOTATION, Record, Recorded, Room, whole};
+use trieste_control::spiderpool::{ANNOTATION, Record, Recorded, Room, entry, whole};
 
 /// Where a SpiderCoordinator has its list, and where a SpiderMultusConfig has its own.
 const COORDINATOR: &str = "/spec/hijackCIDR";
 const CONFIG: &str = "/spec/coordinator/hijackCIDR";
-
-/// Reads an entry as the coordinator does that checks it: an address is a network of its own.
-fn network(entry: &str) -> Option<IpNet> {
-    let text = entry.trim();
-    let of_address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-    text.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(of_address)
-}
 
 /// Returns the path of an object's list.
 fn path(object: &Object) -> &'static str {
@@ -39,6 +30,10 @@ pub(super) fn entries(object: &Object) -> Vec<String> {
     list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+fn recorded(object: &Object) -> Recorded {
+    Record::parse(object.metadata.annotations.get(ANNOTATION).map(String::as_str))
+}
+
 /// Returns `true` if pods of a SpiderMultusConfig get routes.
 fn has_routes(object: &Object) -> bool {
     let is_off = value(object, "/spec/enableCoordinator") == Some(&Value::Bool(false));
@@ -46,14 +41,23 @@ fn has_routes(object: &Object) -> bool {
     !is_off && mode != Some("disabled")
 }
 
-/// Returns an object with the list that it should have; `None` if it has it.
+/// What becomes of an object.
+#[derive(Debug, Default)]
+pub(super) struct Corrected {
+    /// It with the list that it should have; `None` if it has it.
+    pub(super) object: Option<Object>,
+    /// How many networks the list lacks since there is no room for more.
+    pub(super) left_out: usize,
+}
+
+/// Returns what becomes of an object.
 ///
 /// # Errors
 /// Why its list cannot be changed, and what to do.
-pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Result<Option<Object>, String> {
-    let recorded = match Record::of(found) {
+pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Result<Corrected, String> {
+    let recorded = match recorded(found) {
         Recorded::Ours(record) => record,
-        Recorded::Unmanaged => return Ok(None),
+        Recorded::Unmanaged => return Ok(Corrected::default()),
         Recorded::Unreadable(error) => {
             return Err(format!(
                 "its annotation {ANNOTATION}, which names the entries of hijackCIDR that are remote clusters' networks, cannot be \
@@ -64,21 +68,21 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
     if let Some(reason) = &found.withheld {
         return Err(format!("it {reason}, and is left as it is"));
     }
-    let there = entries(found);
-    let is_ours = |entry: &str| network(entry).is_some_and(|network| recorded.0.contains_key(&network));
-    let (ours, theirs): (Vec<String>, Vec<String>) = there.iter().cloned().partition(|entry| is_ours(entry));
+    let is_ours = |text: &String| entry(text).is_some_and(|network| recorded.0.contains_key(&network));
+    let (ours, theirs): (Vec<String>, Vec<String>) = entries(found).into_iter().partition(is_ours);
     let is_config = found.kind != Kind::SpiderCoordinator;
     // An empty list leaves the coordinator's in force.
     let is_served = !is_config || has_routes(found) && !theirs.is_empty();
-    let of_theirs: Vec<IpNet> = theirs.iter().filter_map(|entry| network(entry)).collect();
-    let ours: BTreeSet<IpNet> = ours.iter().filter_map(|entry| network(entry)).collect();
+    let of_theirs: Vec<IpNet> = theirs.iter().filter_map(|text| entry(text)).collect();
+    let ours: BTreeSet<IpNet> = ours.iter().filter_map(|text| entry(text)).collect();
     // Pods that were made while an entry was missing have no route either.
     let before = |network: &IpNet| recorded.0.get(network).filter(|_| ours.contains(network)).copied();
-    let missing = wanted.iter().filter(|network| !of_theirs.iter().any(|theirs| theirs.contains(*network)));
-    let (kept, new): (Vec<IpNet>, Vec<IpNet>) =
-        missing.filter(|_| is_served).partition(|network| before(network).is_some());
-    let mut room = Room::default();
+    let needed = wanted.iter().filter(|network| !of_theirs.iter().any(|theirs| theirs.contains(*network)));
     // What is there has its place: a new network must not take it from another cluster.
+    let (kept, new): (Vec<IpNet>, Vec<IpNet>) =
+        needed.filter(|_| is_served).partition(|network| before(network).is_some());
+    let count = kept.len() + new.len();
+    let mut room = Room::default();
     let since: BTreeMap<IpNet, Timestamp> = kept
         .into_iter()
         .chain(new)
@@ -86,23 +90,12 @@ pub(super) fn corrected(found: &Object, wanted: &[IpNet], now: Timestamp) -> Res
         .map(|network| (network, before(&network).unwrap_or_else(|| whole(now))))
         .collect();
     let record = Record(since);
+    let left_out = count - record.0.len();
     if record == recorded && ours.len() == record.0.len() {
-        return Ok(None);
+        return Ok(Corrected { object: None, left_out });
     }
     let list: Vec<String> = theirs.into_iter().chain(record.0.keys().map(ToString::to_string)).collect();
-    Ok(Some(with(found, &list, &record)))
-}
-
-/// Returns how many networks a list lacks since there is no room for more.
-pub(super) fn left_out(object: &Object, wanted: &[IpNet]) -> usize {
-    let Recorded::Ours(record) = Record::of(object) else { return 0 };
-    let there: Vec<IpNet> = entries(object).iter().filter_map(|entry| network(entry)).collect();
-    let theirs: Vec<&IpNet> = there.iter().filter(|network| !record.0.contains_key(network)).collect();
-    let is_there = |network: &&IpNet| {
-        record.0.contains_key(network) || theirs.iter().any(|theirs| theirs.contains(*network))
-    };
-    // Without entries of ours the list is not in force, or not written yet.
-    if record.0.is_empty() { 0 } else { wanted.iter().filter(|network| !is_there(network)).count() }
+    Ok(Corrected { object: Some(with(found, &list, &record)), left_out })
 }
 
 /// Returns an object with this list and record.
@@ -127,7 +120,7 @@ fn with(found: &Object, list: &[String], record: &Record) -> Object {
 
 /// Returns `true` if an object carries entries of ours.
 pub(super) fn has_ours(object: &Object) -> bool {
-    match Record::of(object) {
+    match recorded(object) {
         Recorded::Ours(record) => !record.0.is_empty(),
         Recorded::Unmanaged => false,
         Recorded::Unreadable(_) => true,

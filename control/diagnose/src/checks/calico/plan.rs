@@ -6,15 +6,14 @@ use std::fmt;
 use ipnet::IpNet;
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Map, Value, json};
-use trieste_control::api::{Gateway, HaStatus, ensure_valid_name};
+use trieste_control::api::label::REMOTE_POOL;
+use trieste_control::api::{Gateway, HaStatus};
 use trieste_control::network_map::outermost;
+use trieste_control::remote_pool;
 use trieste_control::steps::Outcome;
 
 use crate::checks::fix::Write;
 use crate::facts::pool_resource;
-
-/// The label of pools for remote networks, whoever has made them.
-const LABEL: &str = "submariner.io/ippool";
 
 /// A remark, and how it is meant.
 type Remark = (Outcome, String);
@@ -83,27 +82,12 @@ fn wanted(gateways: &[Gateway]) -> Vec<Wanted> {
 }
 
 impl Wanted {
-    /// Returns the name of its pool: that of the workers, which is upstream's.
-    fn name(&self) -> String {
-        ensure_valid_name(&format!("submariner-{}-{}", self.cluster, self.network))
-    }
-
-    /// Returns the fields of its pool that matter; others are Calico's defaults.
-    fn fields(&self) -> [(&'static str, Value); 4] {
-        [
-            ("cidr", json!(self.network.to_string())),
-            ("natOutgoing", json!(false)),
-            ("disabled", json!(true)),
-            ("disableBGPExport", json!(true)),
-        ]
-    }
-
     /// Returns what has to be written for it, if anything has.
     ///
     /// # Errors
     /// The pool that is in the way, or serves.
     fn change(&self, pools: &[DynamicObject], api_version: &str) -> Result<Option<Write>, Remark> {
-        let name = self.name();
+        let name = remote_pool::name(&self.cluster, self.network);
         let overlapping = |pool: &&DynamicObject| network(pool).is_some_and(|net| overlap(net, self.network));
         // Of the same network under another name, such as that of a cluster that was called otherwise.
         let same = pools.iter().find(|pool| is_labelled(pool) && network(pool) == Some(self.network));
@@ -116,7 +100,7 @@ impl Wanted {
         }
         if others.any(|pool| name_of(pool) == name) {
             let text = format!(
-                "IPPool {name}, which should be for {self}, has no label {LABEL}=true, so that --fix leaves it as it is. Remove it to have one made"
+                "IPPool {name}, which should be for {self}, has no label {REMOTE_POOL}=true, so that --fix leaves it as it is. Remove it to have one made"
             );
             return Err((Outcome::Failure, text));
         }
@@ -152,11 +136,11 @@ impl Wanted {
 
     fn creation(&self, name: &str, api_version: &str) -> Write {
         let resource = pool_resource(api_version);
-        let fields = self.fields();
+        let fields = remote_pool::fields(self.network);
         let shown: Vec<String> =
             fields.iter().map(|(field, value)| format!("{field} {}", text(value))).collect();
         let announcement = format!("--fix creates IPPool {name} ({api_version}): {}", shown.join(", "));
-        let labels = [(LABEL.to_owned(), "true".to_owned())].into();
+        let labels = [(REMOTE_POOL.to_owned(), "true".to_owned())].into();
         let metadata =
             ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
         let spec: Map<String, Value> =
@@ -169,7 +153,7 @@ impl Wanted {
     fn correction(&self, name: &str, found: &DynamicObject, api_version: &str) -> Option<Write> {
         let mut spec = found.data.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
         let mut shown = Vec::new();
-        for (field, value) in self.fields() {
+        for (field, value) in remote_pool::fields(self.network) {
             let now = text(&value);
             let before = spec.insert(field.to_owned(), value.clone()).unwrap_or_default();
             if before != value {
@@ -204,7 +188,11 @@ fn text(value: &Value) -> String {
 }
 
 fn is_labelled(pool: &DynamicObject) -> bool {
-    pool.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|value| value == "true")
+    pool.metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(REMOTE_POOL))
+        .is_some_and(|value| value == "true")
 }
 
 fn name_of(pool: &DynamicObject) -> &str {

@@ -1,17 +1,11 @@
 //! Spiderpool's objects, as far as they say which routes pods get. Pure.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
+use trieste_control::spiderpool::{self, ANNOTATION, Recorded, entry};
 
-/// The annotation with the entries of a list that are ours, and when they were added.
-pub(super) const ANNOTATION: &str = "trieste.io/hijack-cidrs";
-/// Its value where an administrator keeps the list by hand.
-const UNMANAGED: &str = "unmanaged";
 /// The annotation with another name for the NetworkAttachmentDefinition that a SpiderMultusConfig makes.
 const ATTACHMENT: &str = "multus.spidernet.io/cr-name";
 /// The mode in which no pod gets routes.
@@ -80,25 +74,22 @@ impl List {
     fn of(object: &DynamicObject, name: String, field: &'static str, path: &str) -> Option<Self> {
         let entries: Vec<&str> =
             object.data.pointer(path)?.as_array()?.iter().filter_map(Value::as_str).collect();
-        let networks = entries.iter().filter_map(|entry| network(entry)).collect();
+        let networks = entries.iter().filter_map(|text| entry(text)).collect();
         (!entries.is_empty()).then(|| Self { object: name, field, networks, record: Record::of(object) })
     }
 }
 
 impl Record {
     fn of(object: &DynamicObject) -> Self {
-        let Some(text) = annotation(object, ANNOTATION) else { return Self::Added(Vec::new()) };
-        if text.trim() == UNMANAGED {
-            return Self::Unmanaged;
-        }
-        match serde_json::from_str::<BTreeMap<Timestamp, Vec<IpNet>>>(text) {
-            Ok(by_time) => {
-                let all = by_time.into_iter().flat_map(|(time, networks)| {
-                    networks.into_iter().map(move |network| (time, network.trunc()))
-                });
-                Self::Added(all.collect())
+        match spiderpool::Record::parse(annotation(object, ANNOTATION)) {
+            Recorded::Ours(record) => {
+                let mut all: Vec<Addition> =
+                    record.0.into_iter().map(|(network, time)| (time, network)).collect();
+                all.sort_unstable();
+                Self::Added(all)
             }
-            Err(error) => Self::Unreadable(short(&error.to_string())),
+            Recorded::Unmanaged => Self::Unmanaged,
+            Recorded::Unreadable(error) => Self::Unreadable(short(&error)),
         }
     }
 }
@@ -151,17 +142,10 @@ impl Pool {
     pub(super) fn of(object: &DynamicObject) -> Option<Self> {
         Some(Self {
             name: object.metadata.name.clone()?,
-            network: network(text(object, "/spec/subnet")?)?,
+            network: entry(text(object, "/spec/subnet")?)?,
             is_disabled: object.data.pointer("/spec/disable") == Some(&Value::Bool(true)),
         })
     }
-}
-
-/// Reads an entry of a list; an address is a network of its own.
-fn network(entry: &str) -> Option<IpNet> {
-    let entry = entry.trim();
-    let of_address = || entry.parse::<IpAddr>().ok().map(IpNet::from);
-    entry.parse::<IpNet>().ok().map(|network| network.trunc()).or_else(of_address)
 }
 
 fn text<'a>(object: &'a DynamicObject, path: &str) -> Option<&'a str> {

@@ -1,5 +1,7 @@
 //! Tables of objects, and what is found.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use trieste_control::api::EndpointSpec;
 

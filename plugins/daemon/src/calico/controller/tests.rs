@@ -96,7 +96,7 @@ impl Model {
 
 #[test]
 fn plugin_calico_each_network_has_upstreams_pool_in_both_families() {
-    let mut model = Model::new(Wish::Pools, &[foreign("default-ipv4-ippool", "10.1.0.0/16", true)]);
+    let mut model = Model::new(Wish::Everything, &[foreign("default-ipv4-ippool", "10.1.0.0/16", true)]);
     let closed = route(&closed_routes_name(0), &["10.9.0.0/16"]);
     let b = route("b", &["10.2.0.0/16", "100.66.0.0/16", "fd00:2::/48", "10.2.3.0/24"]);
     assert_eq!(model.list(vec![b.clone(), closed]), 3, "a network inside of another one needs none");
@@ -124,7 +124,7 @@ fn plugin_calico_upstreams_pools_are_taken_over_and_what_is_wrong_with_one_is_co
     taken.metadata.labels.insert("submariner.io/ippool".to_owned(), "true".to_owned());
     let mut left = taken.clone();
     left.metadata.name = "submariner-gone-10.7.0.0-16".to_owned();
-    let mut model = Model::new(Wish::Pools, &[taken, left]);
+    let mut model = Model::new(Wish::Everything, &[taken, left]);
     assert_eq!(model.list(vec![route("b", &["10.2.0.0/16"])]), 2);
     assert_eq!(model.names(), ["submariner-b-10.2.0.0-16"]);
     let spec = &model.pools["submariner-b-10.2.0.0-16"].body["spec"];
@@ -144,7 +144,7 @@ fn plugin_calico_upstreams_pools_are_taken_over_and_what_is_wrong_with_one_is_co
 
 #[test]
 fn plugin_calico_a_network_that_moves_to_another_cluster_has_one_pool_at_a_time() {
-    let mut model = Model::new(Wish::Pools, &[]);
+    let mut model = Model::new(Wish::Everything, &[]);
     model.list(vec![route("c", &["10.2.0.0/16"])]);
     // The new owner's first: its pool waits for the other one to go.
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Applied(route("b", &["10.2.0.0/15"]))), 0);
@@ -164,7 +164,7 @@ fn plugin_calico_a_pool_made_by_hand_serves_and_one_in_the_way_is_named() {
     ] {
         let about = format!("{cidr} {is_masquerading}");
         let by_hand = foreign("by-hand", cidr, is_masquerading);
-        let mut model = Model::new(Wish::Pools, std::slice::from_ref(&by_hand));
+        let mut model = Model::new(Wish::Everything, std::slice::from_ref(&by_hand));
         assert_eq!(model.list(vec![route("b", &["10.2.0.0/16"])]), 0, "{about}");
         assert_eq!(problem(&model).is_none(), is_served, "{about}");
         if let Some(problem) = problem(&model) {
@@ -196,7 +196,7 @@ fn plugin_calico_an_uninstall_removes_pools_with_the_label_alone() {
 
 #[test]
 fn objects_that_cannot_be_read_are_named_and_change_nothing() {
-    let mut model = Model::new(Wish::Pools, &[]);
+    let mut model = Model::new(Wish::Everything, &[]);
     model.list(vec![route("b", &["10.2.0.0/16"])]);
     for (field, value) in
         [("remoteCIDRs", json!(["10.2.0.0/99"])), ("remoteCIDRs", json!(7)), ("nextHops", json!(["x"]))]
@@ -217,7 +217,7 @@ fn objects_that_cannot_be_read_are_named_and_change_nothing() {
 
 #[test]
 fn nothing_is_written_before_both_kinds_are_listed() {
-    let mut model = Model::new(Wish::Pools, &[]);
+    let mut model = Model::new(Wish::Everything, &[]);
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Listed(vec![route("b", &["10.2.0.0/16"])])), 0);
     assert_eq!(model.see(Kind::IpPool, StoreEvent::Listed(Vec::new())), 1);
 }
@@ -226,7 +226,7 @@ fn nothing_is_written_before_both_kinds_are_listed() {
 #[test]
 fn a_change_concerns_its_own_pools() {
     for count in [10_u16, 100, 1_000, 10_000] {
-        let mut model = Model::new(Wish::Pools, &[]);
+        let mut model = Model::new(Wish::Everything, &[]);
         let one = |number: u16| {
             route(&format!("c{number}"), &[&format!("10.{}.{}.0/24", number >> 8, number & 255)])
         };
@@ -256,7 +256,7 @@ proptest! {
     fn after_any_changes_the_pools_are_those_of_the_last_state(
         steps in proptest::collection::vec(("[bc]", any_networks(), any::<bool>()), 1..16),
     ) {
-        let mut model = Model::new(Wish::Pools, &[]);
+        let mut model = Model::new(Wish::Everything, &[]);
         model.list(Vec::new());
         let mut last = BTreeMap::new();
         for (cluster, networks, is_gone) in steps {
@@ -271,7 +271,7 @@ proptest! {
                 model.see(Kind::GatewayRoute, StoreEvent::Applied(object));
             }
         }
-        let mut anew = Model::new(Wish::Pools, &[]);
+        let mut anew = Model::new(Wish::Everything, &[]);
         anew.list(last.into_values().collect());
         prop_assert_eq!(model.names(), anew.names());
     }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use trieste_control::api::{GatewayRoute, ObjectMeta, Resource as _, RouteSpec, closed_routes_name};
 
 use super::super::list::entries;
-use super::super::record::ANNOTATION;
 use super::*;
 
 const NAMESPACE: &str = "submariner-operator";
@@ -124,7 +123,7 @@ fn plugin_spiderpool_lists_follow_clusters_in_both_families_and_keep_others_entr
     let shared = config("shared", &json!({"hijackCIDR": [], "mode": "underlay"}));
     let off = config("off", &json!({"hijackCIDR": ["192.0.2.0/24"], "mode": "disabled"}));
     let mut model =
-        Model::new(Wish::Networks, vec![default.clone(), own.clone(), shared.clone(), off.clone()]);
+        Model::new(Wish::Everything, vec![default.clone(), own.clone(), shared.clone(), off.clone()]);
     let closed = route(&closed_routes_name(0), &["10.9.0.0/16"]);
     let b = route("b", &["10.2.0.0/16", "fd00:2::/48", "10.2.3.0/24"]);
     assert_eq!(model.start(vec![b, closed], Vec::new()), 2, "each list that is in force is written once");
@@ -157,7 +156,7 @@ fn plugin_spiderpool_lists_follow_clusters_in_both_families_and_keep_others_entr
 fn plugin_spiderpool_changes_by_hand_are_repaired_and_what_covers_a_network_serves() {
     let default = coordinator(&["10.0.0.0/8"]);
     let own = config("own", &json!({"hijackCIDR": ["192.0.2.0/24"]}));
-    let mut model = Model::new(Wish::Networks, vec![default.clone(), own.clone()]);
+    let mut model = Model::new(Wish::Everything, vec![default.clone(), own.clone()]);
     let routes = vec![route("b", &["10.2.0.0/16", "fd00:2::/48"])];
     assert_eq!(model.start(routes, Vec::new()), 2);
     assert_eq!(model.list(&default), ["10.0.0.0/8", "fd00:2::/48"]);
@@ -185,7 +184,7 @@ fn plugin_spiderpool_changes_by_hand_are_repaired_and_what_covers_a_network_serv
 #[test]
 fn plugin_spiderpool_pods_own_networks_are_not_taken_from_them() {
     let default = coordinator(&[]);
-    let mut model = Model::new(Wish::Networks, vec![default.clone()]);
+    let mut model = Model::new(Wish::Everything, vec![default.clone()]);
     let routes = vec![
         route("inside", &["192.168.7.128/25"]),
         route("around", &["172.16.0.0/12", "fd00:7::/48"]),
@@ -212,18 +211,18 @@ fn plugin_spiderpool_pods_own_networks_are_not_taken_from_them() {
 #[test]
 fn plugin_spiderpool_what_cannot_be_written_is_named_and_nothing_is_repeated_for_ever() {
     // A server that does not have the field.
-    let mut model = Model::new(Wish::Networks, vec![coordinator(&[])]);
+    let mut model = Model::new(Wish::Everything, vec![coordinator(&[])]);
     model.is_old = true;
     assert_eq!(model.start(vec![route("b", &["10.2.0.0/16"])], Vec::new()), 1);
     // An annotation that somebody has changed.
     let mut broken = coordinator(&["10.2.0.0/16"]);
     broken.metadata.annotations.insert(ANNOTATION.to_owned(), "yes".to_owned());
     let key = broken.key();
-    let mut model = Model::new(Wish::Networks, vec![broken]);
+    let mut model = Model::new(Wish::Everything, vec![broken]);
     assert_eq!(model.start(vec![route("b", &["10.3.0.0/16"])], Vec::new()), 0);
     assert!(model.controller.problems[&key].contains("remove the annotation"));
     // More than an annotation has room for: a stranger's do not push out what is there.
-    let mut model = Model::new(Wish::Networks, vec![coordinator(&[])]);
+    let mut model = Model::new(Wish::Everything, vec![coordinator(&[])]);
     let high = route("high", &["203.0.113.0/24"]);
     assert_eq!(model.start(vec![high], Vec::new()), 1);
     let many: Vec<String> =
@@ -243,7 +242,7 @@ fn plugin_spiderpool_what_cannot_be_written_is_named_and_nothing_is_repeated_for
 /// What a stranger claims, and is refused, must not take another cluster's networks out.
 #[test]
 fn plugin_spiderpool_a_wider_network_that_overlaps_a_pool_leaves_those_inside_of_it() {
-    let mut model = Model::new(Wish::Networks, vec![coordinator(&[])]);
+    let mut model = Model::new(Wish::Everything, vec![coordinator(&[])]);
     let b = route("b", &["172.20.0.0/16"]);
     let wide = route(&closed_routes_name(0), &["172.16.0.0/12", "172.20.0.0/15"]);
     assert_eq!(model.start(vec![b, wide.clone()], vec![pool("a", "172.17.5.0/24")]), 1);
@@ -264,10 +263,10 @@ fn plugin_spiderpool_lists_are_filled_by_routes_that_were_read_and_emptied_witho
         let source = std::io::Error::new(std::io::ErrorKind::NotFound, "no such kind");
         StoreEvent::Unavailable(StoreError::Unavailable { operation: "listing".to_owned(), source })
     };
-    let mut first = Model::new(Wish::Networks, vec![coordinator(&["169.254.0.0/16"])]);
+    let mut first = Model::new(Wish::Everything, vec![coordinator(&["169.254.0.0/16"])]);
     assert_eq!(first.start(vec![route("b", &["10.2.0.0/16"])], Vec::new()), 1);
     let left: Vec<Object> = first.lists.values().cloned().collect();
-    for (wish, writes) in [(Wish::Networks, 0), (Wish::Nothing, 1)] {
+    for (wish, writes) in [(Wish::Everything, 0), (Wish::Nothing, 1)] {
         let mut model = Model::new(wish, left.clone());
         model.see(Kind::GatewayRoute, unserved());
         let found = model.see(Kind::SpiderCoordinator, StoreEvent::Listed(left.clone()));
@@ -282,7 +281,7 @@ fn plugin_spiderpool_lists_are_filled_by_routes_that_were_read_and_emptied_witho
 #[test]
 fn plugin_spiderpool_somebody_who_undoes_it_again_and_again_is_named_and_waited_for() {
     let original = coordinator(&["169.254.0.0/16"]);
-    let mut model = Model::new(Wish::Networks, vec![original.clone()]);
+    let mut model = Model::new(Wish::Everything, vec![original.clone()]);
     assert_eq!(model.start(vec![route("b", &["10.2.0.0/16"])], Vec::new()), 1);
     let undone = || StoreEvent::Applied(original.clone());
     let writes: usize = (0..10).map(|_| model.see(Kind::SpiderCoordinator, undone())).sum();
@@ -297,7 +296,7 @@ fn plugin_spiderpool_somebody_who_undoes_it_again_and_again_is_named_and_waited_
 #[test]
 fn plugin_spiderpool_an_uninstall_takes_back_what_is_ours() {
     let lists = vec![coordinator(&["169.254.0.0/16"]), config("own", &json!({"hijackCIDR": ["192.0.2.1"]}))];
-    let mut model = Model::new(Wish::Networks, lists.clone());
+    let mut model = Model::new(Wish::Everything, lists.clone());
     let routes = vec![route("b", &["10.2.0.0/16"])];
     assert_eq!(model.start(routes.clone(), Vec::new()), 2);
     let left: Vec<Object> = model.lists.values().cloned().collect();
@@ -336,7 +335,7 @@ proptest! {
         events in proptest::collection::vec(any_event(), 0..24),
     ) {
         let default = coordinator(&["169.254.0.0/16"]);
-        let mut model = Model::new(Wish::Networks, vec![default.clone()]);
+        let mut model = Model::new(Wish::Everything, vec![default.clone()]);
         model.start(Vec::new(), Vec::new());
         let mut theirs = vec!["169.254.0.0/16".to_owned()];
         let (mut routes, mut pools) = (BTreeMap::new(), BTreeMap::new());
@@ -379,7 +378,7 @@ proptest! {
         model.clock += UNKEPT_WAIT;
         model.settle(&default.key());
         let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-        let mut fresh = Model::new(Wish::Networks, vec![coordinator(&theirs)]);
+        let mut fresh = Model::new(Wish::Everything, vec![coordinator(&theirs)]);
         fresh.start(routes.into_values().collect(), pools.into_values().collect());
         prop_assert_eq!(model.list(&default), fresh.list(&default));
     }

@@ -23,7 +23,7 @@ fn gateway(ha: &str, remote: &[(&str, &[&str])]) -> Gateway {
 }
 
 fn pool(name: &str, is_labelled: bool, spec: &Value) -> DynamicObject {
-    let labels = if is_labelled { json!({LABEL: "true"}) } else { json!({}) };
+    let labels = if is_labelled { json!({REMOTE_POOL: "true"}) } else { json!({}) };
     let object = json!({"metadata": {"name": name, "labels": labels, "resourceVersion": "1"}, "spec": spec});
     serde_json::from_value(object).unwrap()
 }

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use trieste_control::api::Object;
 
 /// The annotation, on objects with lists.
-pub(super) const ANNOTATION: &str = "trieste.io/hijack-cidrs";
+pub const ANNOTATION: &str = "trieste.io/hijack-cidrs";
 /// Its value where an administrator keeps the list by hand.
-pub(super) const UNMANAGED: &str = "unmanaged";
+pub const UNMANAGED: &str = "unmanaged";
 
 /// The entries of a list that are ours, and when they were added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Record(pub(super) BTreeMap<IpNet, Timestamp>);
+pub struct Record(pub BTreeMap<IpNet, Timestamp>);
 
 /// What an object's annotation says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub enum Recorded {
     /// These entries are ours; there are none without an annotation.
     Ours(Record),
     /// None: an administrator keeps the list.
@@ -27,11 +26,10 @@ pub(super) enum Recorded {
 }
 
 impl Record {
-    /// Reads the annotation of an object.
-    pub(super) fn of(object: &Object) -> Recorded {
-        let Some(text) = object.metadata.annotations.get(ANNOTATION) else {
-            return Recorded::Ours(Self::default());
-        };
+    /// Reads an object's annotation; `None` if it has none.
+    #[must_use]
+    pub fn parse(annotation: Option<&str>) -> Recorded {
+        let Some(text) = annotation else { return Recorded::Ours(Self::default()) };
         if text.trim() == UNMANAGED {
             return Recorded::Unmanaged;
         }
@@ -47,7 +45,8 @@ impl Record {
     }
 
     /// Returns the annotation's value: networks by the time at which they were added, in whole seconds; `None` if there are none.
-    pub(super) fn value(&self) -> Option<String> {
+    #[must_use]
+    pub fn value(&self) -> Option<String> {
         let mut by_time: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (network, time) in &self.0 {
             by_time.entry(whole(*time).to_string()).or_default().push(network.to_string());
@@ -59,16 +58,16 @@ impl Record {
 
 /// The room for networks in the annotation. Kubernetes takes 256 KiB of annotations an object, and others have some too.
 #[derive(Debug)]
-pub(super) struct Room(usize);
+pub struct Room(usize);
 
 impl Room {
     /// Ours: bytes.
-    pub(super) const BYTES: usize = 200 << 10;
+    pub const BYTES: usize = 200 << 10;
     /// The most that a network takes beside its text: quotes, a comma, and a time of its own.
     const BESIDE: usize = "\"2026-11-28T10:00:00Z\":[\"\"],".len();
 
     /// Takes the room for a network; returns `false` if there is not so much.
-    pub(super) fn take(&mut self, network: IpNet) -> bool {
+    pub fn take(&mut self, network: IpNet) -> bool {
         let left = self.0.checked_sub(network.to_string().len() + Self::BESIDE);
         self.0 = left.unwrap_or(self.0);
         left.is_some()
@@ -82,23 +81,16 @@ impl Default for Room {
 }
 
 /// Returns a time in whole seconds, as Kubernetes writes times.
-pub(super) fn whole(time: Timestamp) -> Timestamp {
+#[must_use]
+pub fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trieste_control::api::{Kind, ObjectMeta};
 
     use super::*;
-
-    fn object(annotation: Option<&str>) -> Object {
-        let mut object = Object::new(Kind::SpiderCoordinator, ObjectMeta::new("", "default"));
-        let entry = annotation.map(|text| (ANNOTATION.to_owned(), text.to_owned()));
-        object.metadata.annotations.extend(entry);
-        object
-    }
 
     #[test]
     fn plugin_spiderpool_what_is_recorded_is_read_back_and_anything_else_is_not_taken_for_ours() {
@@ -110,12 +102,12 @@ mod tests {
             text,
             r#"{"2026-11-28T10:00:00Z":["10.2.0.0/16","fd00:2::/48"],"2026-11-28T11:00:00Z":["10.3.0.0/16"]}"#
         );
-        assert_eq!(Record::of(&object(Some(&text))), Recorded::Ours(record));
-        assert_eq!(Record::of(&object(None)), Recorded::Ours(Record::default()));
+        assert_eq!(Record::parse(Some(&text)), Recorded::Ours(record));
+        assert_eq!(Record::parse(None), Recorded::Ours(Record::default()));
         assert_eq!(Record::default().value(), None);
-        assert_eq!(Record::of(&object(Some(" unmanaged\n"))), Recorded::Unmanaged);
+        assert_eq!(Record::parse(Some(" unmanaged\n")), Recorded::Unmanaged);
         for text in ["", "[]", "{\"now\":[]}", "{\"2026-11-28T10:00:00Z\":[\"10.2.0.0\"]}", "off"] {
-            assert!(matches!(Record::of(&object(Some(text))), Recorded::Unreadable(_)), "{text}");
+            assert!(matches!(Record::parse(Some(text)), Recorded::Unreadable(_)), "{text}");
         }
     }
 
@@ -138,7 +130,7 @@ mod tests {
     proptest! {
         #[test]
         fn plugin_spiderpool_no_annotation_is_a_panic(text in ".{0,200}") {
-            drop(Record::of(&object(Some(&text))));
+            drop(Record::parse(Some(&text)));
         }
     }
 }
