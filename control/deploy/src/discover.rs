@@ -23,6 +23,7 @@ pub use infer::infer;
 pub use observe::{Observed, observe};
 pub use ovn::{Ovn, Zones};
 pub use spiderpool::{Pool, Spiderpool};
+pub(crate) use tracked::is_served;
 
 use crate::error::DeployError;
 use crate::server::Server;

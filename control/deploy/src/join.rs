@@ -27,13 +27,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::api::ClusterNetworks;
-use trieste_control::live_networks::List;
-use trieste_control::requirements::is_calico;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::apply::{apply_all, define};
 use crate::broker_info::BrokerInfo;
-use crate::discover::{Given, Network, Ovn, Subnets, discover};
+use crate::discover::{Given, Network, Ovn, Subnets, discover, is_served};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY_LABEL, SUBMARINER};
@@ -302,9 +300,7 @@ fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
 
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
     let mut before = member.followed.clone();
-    if !is_calico(&network.plugin.name) {
-        before.0.remove(&List::Pods);
-    }
+    before.0.retain(|source, _| is_served(*source, &network.plugin.name));
     let named = ClusterNetworks {
         pods: network.pods.cidrs.clone(),
         services: network.services.cidrs.clone(),

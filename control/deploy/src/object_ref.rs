@@ -114,6 +114,7 @@ mod tests {
             ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
             ("ClusterGlobalEgressIP", "clusterglobalegressips"),
             ("ServiceCIDR", "servicecidrs"),
+            ("CiliumPodIPPool", "ciliumpodippools"),
         ] {
             assert_eq!(plural(kind), expected);
         }

@@ -68,6 +68,10 @@ pub enum Kind {
     SpiderIpPool,
     /// Kubernetes: networks that services are given addresses of.
     ServiceCidr,
+    /// Cilium: networks that pods are given addresses of, where it has several pools.
+    CiliumPodIpPool,
+    /// OpenShift: the cluster's networks.
+    OpenShiftNetwork,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -120,7 +124,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 28] = [
+const FACTS: [Facts; 30] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -192,12 +196,24 @@ const FACTS: [Facts; 28] = [
         has_status_subresource: true,
         ..ours(Kind::ServiceCidr, "ServiceCIDR", "servicecidrs")
     },
+    Facts {
+        api_version: "cilium.io/v2alpha1",
+        newer_version: Some("cilium.io/v2"),
+        is_namespaced: false,
+        ..ours(Kind::CiliumPodIpPool, "CiliumPodIPPool", "ciliumpodippools")
+    },
+    // Its status is written with the object.
+    Facts {
+        api_version: "config.openshift.io/v1",
+        is_namespaced: false,
+        ..ours(Kind::OpenShiftNetwork, "Network", "networks")
+    },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 28] = {
-        let mut all = [Self::Cluster; 28];
+    pub const ALL: [Self; 30] = {
+        let mut all = [Self::Cluster; 30];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

@@ -79,7 +79,9 @@ impl Object {
             | Kind::SpiderCoordinator
             | Kind::SpiderMultusConfig
             | Kind::SpiderIpPool
-            | Kind::ServiceCidr => Ok(()),
+            | Kind::ServiceCidr
+            | Kind::CiliumPodIpPool
+            | Kind::OpenShiftNetwork => Ok(()),
         }
     }
 }

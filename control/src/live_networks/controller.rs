@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::tracked::{List, TrackedLists};
+use super::tracked::{Source, TrackedLists};
 use crate::api::limits::MAX_CIDRS;
 use crate::api::{ClusterNetworks, Kind, Object, ObjectKey};
 use crate::election::Candidate;
@@ -48,9 +48,9 @@ pub struct NetworksController {
     object: Option<Object>,
     /// Which of its lists are kept.
     followed: TrackedLists,
-    caches: BTreeMap<List, Cache>,
+    caches: BTreeMap<Kind, Cache>,
     /// Why objects cannot be read.
-    unread: BTreeMap<List, String>,
+    unread: BTreeMap<Kind, String>,
     problem: Option<String>,
     /// What cannot be announced, and why.
     left_out: Vec<String>,
@@ -70,15 +70,20 @@ impl NetworksController {
         self.followed = read.unwrap_or_default();
     }
 
-    /// Returns the networks that objects say of a list, and its entries; `None` if that cannot be said.
-    fn read(&self, list: List, recorded: &BTreeSet<IpNet>) -> Option<[BTreeSet<IpNet>; 2]> {
+    /// Returns the networks that a source says, and the entries of its list; `None` if that cannot be said.
+    fn read(
+        &self,
+        source: Source,
+        object: &Object,
+        recorded: &BTreeSet<IpNet>,
+    ) -> Option<[BTreeSet<IpNet>; 2]> {
         // What was read before an outage may be older than what `join` has found.
-        let cache = self.caches.get(&list).filter(|cache| cache.is_complete())?;
-        if self.unread.contains_key(&list) {
+        let cache = self.caches.get(&source.kind()).filter(|cache| cache.is_complete())?;
+        if self.unread.contains_key(&source.kind()) {
             return None;
         }
-        let found = list.found(cache.objects(), recorded);
-        let there = entries(self.object.as_ref()?, list.key())?;
+        let found = source.found(cache.objects(), recorded);
+        let there = entries(object, source.key())?;
         // Every cluster has some: where there are none, they are somewhere else by now.
         (!found.is_empty()).then_some([found, there])
     }
@@ -86,9 +91,10 @@ impl NetworksController {
     /// Returns the ConfigMap as it should be, and what cannot be in it.
     fn corrected(&self, object: &Object) -> (Object, Vec<String>) {
         let (mut new, mut followed, mut problems) = (object.clone(), self.followed.clone(), Vec::new());
-        for (list, recorded) in &self.followed.0 {
-            let Some([found, there]) = self.read(*list, recorded) else { continue };
-            let others = ClusterNetworks::KEYS.into_iter().filter(|key| *key != list.key());
+        for (source, recorded) in &self.followed.0 {
+            // What another source has added to the same list is as if somebody had.
+            let Some([found, there]) = self.read(*source, &new, recorded) else { continue };
+            let others = ClusterNetworks::KEYS.into_iter().filter(|key| *key != source.key());
             let others: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
             let theirs: BTreeSet<IpNet> = there.difference(recorded).copied().collect();
             // Whatever somebody adds beside it: gateways say what cannot be together, and what is in force stays.
@@ -101,7 +107,7 @@ impl NetworksController {
                     Room::Free => drop(ours.insert(network)),
                     Room::Covered => {}
                     Room::None(why) => {
-                        problems.push(format!("{network} of {} is not announced: {why}", list.kind()));
+                        problems.push(format!("{network} of {} is not announced: {why}", source.kind()));
                     }
                 }
             }
@@ -109,9 +115,9 @@ impl NetworksController {
             if networks != there {
                 let text = networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
                 let data = new.body.entry("data").or_insert_with(|| json!({}));
-                data.as_object_mut().map(|data| data.insert(list.key().to_owned(), json!(text)));
+                data.as_object_mut().map(|data| data.insert(source.key().to_owned(), json!(text)));
             }
-            followed.0.insert(*list, ours);
+            followed.0.insert(*source, ours);
         }
         if followed != self.followed {
             new.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
@@ -162,21 +168,18 @@ impl Controller for NetworksController {
     }
 
     fn watches(&self) -> BTreeSet<Watch> {
-        self.followed.0.keys().map(|list| Watch::new(0, list.kind(), "")).collect()
+        self.followed.0.keys().map(|source| Watch::new(0, source.kind(), "")).collect()
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
-        let Some(list) = List::ALL.into_iter().find(|list| list.kind() == watch.kind) else {
-            return Vec::new();
-        };
         let unread = match &event {
-            StoreEvent::Unavailable(error) => Some(format!("{}: {error}", list.kind())),
+            StoreEvent::Unavailable(error) => Some(format!("{}: {error}", watch.kind)),
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => None,
         };
         // What was not done during an outage is done after it.
-        let was_unread = self.unread.remove(&list).is_some();
-        self.unread.extend(unread.map(|reason| (list, reason)));
-        let is_changed = self.caches.entry(list).or_default().apply(&event);
+        let was_unread = self.unread.remove(&watch.kind).is_some();
+        self.unread.extend(unread.map(|reason| (watch.kind, reason)));
+        let is_changed = self.caches.entry(watch.kind).or_default().apply(&event);
         if is_changed || was_unread { vec![()] } else { Vec::new() }
     }
 
@@ -192,9 +195,9 @@ impl Controller for NetworksController {
 
     fn reconcile(&mut self, (): &(), _: &Context) -> Reconciled {
         // The watches of lists that are not followed any more are closed after this.
-        let (caches, unread, followed) = (&mut self.caches, &mut self.unread, &self.followed.0);
-        caches.retain(|list, _| followed.contains_key(list));
-        unread.retain(|list, _| followed.contains_key(list));
+        let kinds: BTreeSet<Kind> = self.followed.0.keys().map(|source| source.kind()).collect();
+        self.caches.retain(|kind, _| kinds.contains(kind));
+        self.unread.retain(|kind, _| kinds.contains(kind));
         let Some(object) = self.object.as_ref().filter(|object| object.withheld.is_none()) else {
             return Reconciled::await_change();
         };

@@ -1,17 +1,19 @@
 //! Gateways as pods of clusters with an API server each, and one broker: their objects are upstream's, field by field and
 //! in upstream's order.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use trieste_control::admin::Condition;
 use trieste_control::api::GoDuration;
+use trieste_control::live_networks::Source;
 use trieste_deploy::objects::{example, member};
 use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::command::Run;
 use trieste_tests::guard::root_test;
-use trieste_tests::kubernetes::{Entry, Fleet, GatewayPod, Journal, Place, objects, rbac};
+use trieste_tests::kubernetes::{Client, Entry, Fleet, GatewayPod, Journal, Place, objects, rbac};
 use trieste_tests::programs;
 use trieste_tests::wait::eventually;
 
@@ -105,15 +107,37 @@ fn what_a_node_lacks_is_said_and_the_gateway_works() {
     .unwrap();
 }
 
+/// Defines Cilium's pools and OpenShift's Network, but for their schemas.
+fn define_networks_of_plugins(client: &Client) {
+    for (group, version, kind, singular) in [
+        ("cilium.io", "v2alpha1", "CiliumPodIPPool", "ciliumpodippool"),
+        ("config.openshift.io", "v1", "Network", "network"),
+    ] {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{singular}s.{group}")},
+            "spec": {"group": group, "scope": "Cluster",
+                "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": format!("{singular}s"), "singular": singular},
+                "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}
+        });
+        client.apply(&definition).unwrap();
+        let path = format!("/apis/{group}/{version}/{singular}s");
+        eventually("the kind to be served", TIMEOUT, || client.list(&path).map(drop)).unwrap();
+    }
+}
+
 /// With the rights that `join` gives; upstream's gateways may not read these objects.
 #[test]
-fn a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn() {
-    let name = "a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn";
+fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdrawn() {
+    let name = "a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdrawn";
     let Some(_turn) = root_test(name) else { return };
     let mut fleet = Fleet::new(1).unwrap();
     let client = fleet.lab.cluster("east").server.client().clone();
+    define_networks_of_plugins(&client);
     let mut options = example();
     NAMESPACE.clone_into(&mut options.namespace);
+    options.followed.0 = Source::ALL.into_iter().map(|source| (source, BTreeSet::new())).collect();
     for manifest in member(&options) {
         let is_here = manifest.namespace().is_none_or(|namespace| namespace == NAMESPACE);
         if is_here && manifest.kind().contains("Role") && manifest.name() == rbac::GATEWAY {
@@ -126,8 +150,23 @@ fn a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn() 
     let found: Vec<Value> = client.list(ranges).unwrap();
     let found = found.iter().filter_map(|range| range["spec"]["cidrs"].as_array()).flatten();
     let found: Vec<&str> = found.filter_map(Value::as_str).collect();
-    let (pods, services) = (pods.join(","), found.join(","));
-    let followed = json!({"services": found}).to_string();
+    let services = found.join(",");
+    let pool = |name: &str, cidrs: &[&str]| {
+        json!({"apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool", "metadata": {"name": name},
+            "spec": {"ipv4": {"cidrs": cidrs, "maskSize": 27}}})
+    };
+    let network = |more: &[&str]| {
+        let networks: Vec<Value> = more.iter().map(|cidr| json!({"cidr": cidr, "hostPrefix": 28})).collect();
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": {"name": "cluster"},
+            "spec": {"clusterNetwork": networks}})
+    };
+    let default = "10.211.64.0/24";
+    let pods = format!("{},{default}", pods.join(","));
+    for object in [pool("default", &[default]), network(&[default])] {
+        client.apply(&object).unwrap();
+    }
+    let followed =
+        json!({"services": found, "cilium-pods": [default], "openshift-pods": [default]}).to_string();
     client
         .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "trieste-networks", "namespace": NAMESPACE,
@@ -153,13 +192,20 @@ fn a_service_network_that_appears_is_announced_and_one_that_goes_is_withdrawn() 
     until("the network to be announced", "10.211.77.0/24", true);
     client.delete(&format!("{ranges}/more")).unwrap();
     until("the network to be withdrawn", "10.211.77.0/24", false);
+    client.apply(&pool("mars", &["10.211.65.0/24"])).unwrap();
+    until("a pool of pods to be announced", "10.211.65.0/24", true);
+    client.apply(&network(&[default, "10.211.66.0/24"])).unwrap();
+    until("a network of pods to be announced", "10.211.66.0/24", true);
+    client.delete("/apis/cilium.io/v2alpha1/ciliumpodippools/mars").unwrap();
+    until("a pool of pods to be withdrawn", "10.211.65.0/24", false);
+    client.apply(&network(&[default])).unwrap();
+    until("a network of pods to be withdrawn", "10.211.66.0/24", false);
     let object = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/trieste-networks");
     let left = client.get(&object).unwrap();
-    assert_eq!(
-        (&left["data"]["pods"], &left["data"]["services"]),
-        (&json!(pods), &json!(services)),
-        "{left}"
-    );
+    let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<String>>();
+    for (list, before) in [("pods", &pods), ("services", &services)] {
+        assert_eq!(sorted(left["data"][list].as_str().unwrap()), sorted(before), "{left}");
+    }
     assert!(!fleet.gateway("east", 0).log().contains("NetworksNotFollowed"));
 }
 

@@ -20,7 +20,7 @@ pub struct Observed {
     /// ConfigMaps that exist, by `namespace/name`.
     pub config_maps: BTreeMap<String, Value>,
     /// Objects of other kinds that exist, by their kind: `ServiceCIDR`, `Network` (OpenShift), `IPPool` (Calico),
-    /// `SpiderCoordinator` and `SpiderIPPool` (Spiderpool).
+    /// `CiliumPodIPPool`, `SpiderCoordinator` and `SpiderIPPool` (Spiderpool).
     pub others: BTreeMap<&'static str, Vec<Value>>,
     /// Services in front of databases of OVN-Kubernetes, in any namespace.
     pub services: Vec<Value>,
@@ -47,10 +47,11 @@ const CONFIG_MAPS: [(&str, &str); 9] = [
 ];
 
 /// Kinds whose objects name CIDRs or tell what there is, and the versions that servers have of them.
-const OTHERS: [(&str, &[&str]); 5] = [
+const OTHERS: [(&str, &[&str]); 6] = [
     ("ServiceCIDR", &["networking.k8s.io/v1", "networking.k8s.io/v1beta1"]),
     ("Network", &["config.openshift.io/v1"]),
     ("IPPool", &["crd.projectcalico.org/v1", "projectcalico.org/v3"]),
+    ("CiliumPodIPPool", &["cilium.io/v2alpha1", "cilium.io/v2"]),
     ("SpiderCoordinator", &["spiderpool.spidernet.io/v2beta1"]),
     ("SpiderIPPool", &["spiderpool.spidernet.io/v2beta1"]),
 ];

@@ -1,12 +1,15 @@
 //! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
 
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::label;
+use trieste_control::live_networks::Source;
 use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_ovn_kubernetes};
 
 use super::candidates::Candidate;
 use super::flags::{cidrs, document, entry, variable};
-use super::{Observed, Plugin};
+use super::{Observed, Plugin, tracked};
 
 /// A plugin and what it says itself.
 pub(super) struct Found {
@@ -99,19 +102,16 @@ fn calico(observed: &Observed) -> Option<Found> {
         }
         None => return None,
     };
-    let pools = observed.others.get("IPPool").into_iter().flatten();
-    // Pools that are switched off give no addresses; those that Submariner made are other clusters'.
-    let own = pools.filter(|pool| {
-        pool["spec"]["disabled"] != true && pool["metadata"]["labels"][label::REMOTE_POOL].is_null()
-    });
-    let nets: Vec<&str> = own.filter_map(|pool| pool["spec"]["cidr"].as_str()).collect();
+    // Pools that are switched off give no addresses, those for load balancers none to pods; and those that Submariner made are
+    // other clusters'.
+    let nets = listed(&tracked::networks(observed, Source::CalicoPools));
     let env = object_of(observed, "calico-node");
     let v4 = env.and_then(|set| variable(set, "CALICO_IPV4POOL_CIDR"));
     let v6 = env.and_then(|set| variable(set, "CALICO_IPV6POOL_CIDR"));
     let variables: Vec<&str> = [v4, v6].into_iter().flatten().collect();
     Some(
         Found::new("calico", source)
-            .pods("Calico's IPPools", Some(&nets.join(",")))
+            .pods("Calico's IPPools", Some(&nets))
             .pods("calico-node's CALICO_IPV4POOL_CIDR", Some(&variables.join(","))),
     )
 }
@@ -144,13 +144,17 @@ fn cilium(observed: &Observed) -> Option<Found> {
             .collect();
         found = found.pods(source, Some(&pools.join(",")));
     }
+    let pools = tracked::networks(observed, Source::CiliumPools);
+    if mode == "multi-pool" {
+        found = found.pods("Cilium's CiliumPodIPPools", Some(&listed(&pools)));
+    }
     let of_mode = match mode {
         "eni" | "azure" | "alibabacloud" => format!(
             ". With ipam {mode} pods have addresses of the cloud's network, and Cilium delivers what comes from remote clusters: \
              have one gateway active (--active-gateways one)"
         ),
-        "multi-pool" => {
-            ". With ipam multi-pool pods' CIDRs are not found here: pass all of them as --clustercidr"
+        "multi-pool" if pools.is_empty() => {
+            ". With ipam multi-pool pods' CIDRs are those of CiliumPodIPPools, of which none was found: pass all CIDRs as --clustercidr"
                 .to_owned()
         }
         _ => String::new(),
@@ -161,6 +165,10 @@ fn cilium(observed: &Observed) -> Option<Found> {
          be excepted: trieste diagnose cni tells{of_mode}"
     ));
     Some(found)
+}
+
+fn listed(networks: &BTreeSet<IpNet>) -> String {
+    networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Flannel's networks of both families.

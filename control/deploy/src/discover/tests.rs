@@ -164,6 +164,18 @@ fn plugin_detect_openshift_and_ovn_say_both_sorts_of_networks() {
 }
 
 #[test]
+fn plugin_detect_openshifts_network_is_followed_for_pods_and_services() {
+    let mut observed = Observed::default();
+    let spec = json!({
+        "networkType": "OVNKubernetes", "serviceNetwork": ["172.30.0.0/16"],
+        "clusterNetwork": [{"cidr": "10.128.0.0/14", "hostPrefix": 23}],
+    });
+    observed.others.insert("Network", vec![json!({"metadata": {"name": "cluster"}, "spec": spec})]);
+    let followed = r#"{"openshift-pods":["10.128.0.0/14"],"openshift-services":["172.30.0.0/16"]}"#;
+    assert_eq!(found(&observed).followed.value(), followed);
+}
+
+#[test]
 fn plugin_detect_cilium_is_found_with_a_warning() {
     let mut observed = Observed::default();
     config_map(&mut observed, "kube-system/cilium-config", "ipam", "cluster-pool");
@@ -181,6 +193,27 @@ fn plugin_detect_cilium_is_found_with_a_warning() {
         let warnings = found(&observed).warnings;
         assert!(warnings.iter().any(|warning| warning.contains(advice)), "{mode}: {warnings:?}");
     }
+}
+
+#[test]
+fn plugin_detect_cilium_with_several_pools_says_all_networks_of_pods_and_gateways_follow_them() {
+    let mut observed = Observed::default();
+    config_map(&mut observed, "kube-system/cilium-config", "ipam", "multi-pool");
+    let pool = |name: &str, cidrs: &[&str]| json!({"metadata": {"name": name}, "spec": {"ipv4": {"cidrs": cidrs, "maskSize": 27}}});
+    observed.others.insert(
+        "CiliumPodIPPool",
+        vec![pool("default", &["10.10.0.0/16"]), pool("mars", &["10.20.0.0/16", "10.30.0.0/16"])],
+    );
+    let network = found(&observed);
+    assert_eq!(network.pods.cidrs, nets(&["10.10.0.0/16", "10.20.0.0/16", "10.30.0.0/16"]));
+    assert_eq!(network.pods.source, "Cilium's CiliumPodIPPools");
+    assert!(
+        network.warnings.iter().all(|warning| !warning.contains("--clustercidr")),
+        "{:?}",
+        network.warnings
+    );
+    let followed = r#"{"cilium-pods":["10.10.0.0/16","10.20.0.0/16","10.30.0.0/16"]}"#;
+    assert_eq!(network.followed.value(), followed);
 }
 
 #[test]

@@ -1,30 +1,45 @@
-//! Which lists of networks stand in objects that gateways can follow.
+//! Which networks stand in objects that gateways can follow.
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::Object;
-use trieste_control::live_networks::{List, TrackedLists};
-use trieste_control::requirements::is_calico;
+use trieste_control::live_networks::{Source, TrackedLists};
+use trieste_control::requirements::{is_calico, is_cilium};
 
 use super::Observed;
 
-/// Returns the lists that are written in such objects, with their networks.
+/// Returns the sources that there are, with their networks.
 pub(super) fn find(observed: &Observed, plugin: &str) -> TrackedLists {
-    let of = |list: List| {
-        let objects = observed.others.get(list.kind().as_str()).into_iter().flatten();
-        let objects: Vec<Object> = objects.filter_map(|value| read(list, value)).collect();
-        let found = list.found(&objects, &BTreeSet::new());
-        (!found.is_empty() && (list != List::Pods || is_calico(plugin))).then_some((list, found))
+    let of = |source: Source| {
+        let found = networks(observed, source);
+        (!found.is_empty() && is_served(source, plugin)).then_some((source, found))
     };
-    TrackedLists(List::ALL.into_iter().filter_map(of).collect())
+    TrackedLists(Source::ALL.into_iter().filter_map(of).collect())
+}
+
+/// Returns the networks that a source names.
+pub(super) fn networks(observed: &Observed, source: Source) -> BTreeSet<IpNet> {
+    let objects = observed.others.get(source.kind().as_str()).into_iter().flatten();
+    let objects: Vec<Object> = objects.filter_map(|value| read(source, value)).collect();
+    source.found(&objects, &BTreeSet::new())
+}
+
+/// Returns `true` if a source may say something with this plugin: objects of others may be left from before.
+pub(crate) fn is_served(source: Source, plugin: &str) -> bool {
+    match source {
+        Source::CalicoPools => is_calico(plugin),
+        Source::CiliumPools => is_cilium(plugin),
+        Source::ServiceCidrs | Source::OpenShiftPods | Source::OpenShiftServices => true,
+    }
 }
 
 /// Reads an object; lists of an API server do not repeat what it is.
-fn read(list: List, value: &Value) -> Option<Object> {
+fn read(source: Source, value: &Value) -> Option<Object> {
     let mut value = value.clone();
-    value["apiVersion"] = list.kind().api_version().into();
-    value["kind"] = list.kind().as_str().into();
+    value["apiVersion"] = source.kind().api_version().into();
+    value["kind"] = source.kind().as_str().into();
     serde_json::from_value(value).ok()
 }
 

@@ -25,7 +25,8 @@ pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 use gateway::{GATEWAY_BESIDE, GATEWAY_EVERYWHERE, GATEWAY_HERE};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
 pub use plugin::{
-    CALICO_ACCOUNT, CALICO_POOLS, CILIUM_NODES, OVN_ACCOUNT, PLUGIN_ROUTES_HERE, SPIDERPOOL_ACCOUNT,
+    CALICO_ACCOUNT, CALICO_POOLS, CILIUM_NODES, CILIUM_POOLS, OPENSHIFT_NETWORK, OVN_ACCOUNT,
+    PLUGIN_ROUTES_HERE, SPIDERPOOL_ACCOUNT,
 };
 pub use right::{Account, Right};
 use right::{MULTI_CLUSTER, SUBMARINER};
@@ -264,8 +265,7 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
     let namespace = options.namespace.as_str();
     let taint = if options.node_taint { NODE_TAINT } else { &[] };
     let nodes = if options.has_cilium() { CILIUM_NODES } else { &[] };
-    let pools = if options.has_calico() { CALICO_POOLS } else { &[] };
-    let more = [(ROUTE_AGENT, [taint, nodes].concat()), (GATEWAY, pools.to_vec())];
+    let more = [(ROUTE_AGENT, [taint, nodes].concat()), (GATEWAY, plugin::of_networks(options))];
     let mut manifests = of_accounts(namespace, &ACCOUNTS, &more);
     if !options.global_cidrs.is_empty() {
         for (scope, rights) in [(namespace, GLOBALNET_HERE), ("", GLOBALNET_EVERYWHERE)] {

@@ -18,8 +18,8 @@ impl Model {
         self.0.handle_input(StoreEvent::Listed(vec![object]), Instant::now());
     }
 
-    fn see(&mut self, list: List, event: StoreEvent) {
-        self.0.observe(&Watch::new(0, list.kind(), ""), event, Instant::now());
+    fn see(&mut self, source: Source, event: StoreEvent) {
+        self.0.observe(&Watch::new(0, source.kind(), ""), event, Instant::now());
     }
 
     /// Does what is planned; returns whether anything was.
@@ -51,14 +51,14 @@ fn map(pods: &str, services: &str, followed: &str) -> Object {
     object
 }
 
-fn object(list: List, name: &str, spec: Value) -> Object {
-    let mut object = Object::new(list.kind(), ObjectMeta::new("", name));
+fn object(source: Source, name: &str, spec: Value) -> Object {
+    let mut object = Object::new(source.kind(), ObjectMeta::new("", name));
     object.body.insert("spec".to_owned(), spec);
     object
 }
 
 fn services(name: &str, cidrs: &[&str]) -> Object {
-    object(List::Services, name, json!({"cidrs": cidrs}))
+    object(Source::ServiceCidrs, name, json!({"cidrs": cidrs}))
 }
 
 #[test]
@@ -67,22 +67,23 @@ fn a_list_follows_objects_that_come_change_and_go_in_both_families() {
     let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", found));
     assert!(!model.settle(), "nothing is taken away before everything was read");
     let default = services("kubernetes", &["10.96.0.0/16"]);
-    model.see(List::Services, StoreEvent::Listed(vec![default]));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![default]));
     assert!(!model.settle());
-    model.see(List::Services, StoreEvent::Applied(services("more", &["10.98.0.0/16", "fd00:98::/112"])));
+    model
+        .see(Source::ServiceCidrs, StoreEvent::Applied(services("more", &["10.98.0.0/16", "fd00:98::/112"])));
     assert!(model.settle());
     assert_eq!(model.list("services"), "10.96.0.0/16,10.98.0.0/16,fd00:98::/112");
     assert_eq!((model.list("pods"), model.list("extra")), ("10.1.0.0/16", "172.20.1.0/24"));
     // One that is a part of another one.
-    model.see(List::Services, StoreEvent::Applied(services("part", &["10.98.7.0/24"])));
+    model.see(Source::ServiceCidrs, StoreEvent::Applied(services("part", &["10.98.7.0/24"])));
     assert!(!model.settle());
-    model.see(List::Services, StoreEvent::Applied(services("more", &["10.99.0.0/16"])));
+    model.see(Source::ServiceCidrs, StoreEvent::Applied(services("more", &["10.99.0.0/16"])));
     assert!(model.settle());
     assert_eq!(model.list("services"), "10.96.0.0/16,10.98.7.0/24,10.99.0.0/16");
-    model.see(List::Services, StoreEvent::Deleted(services("more", &["10.99.0.0/16"])));
+    model.see(Source::ServiceCidrs, StoreEvent::Deleted(services("more", &["10.99.0.0/16"])));
     assert!(model.settle());
     // A server that has none any more takes nothing away.
-    model.see(List::Services, StoreEvent::Listed(Vec::new()));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(Vec::new()));
     assert!(!model.settle());
     assert_eq!(model.list("services"), "10.96.0.0/16,10.98.7.0/24");
 }
@@ -92,7 +93,7 @@ fn entries_of_somebody_stay_and_what_they_cover_is_not_added() {
     let found = r#"{"services":["10.96.0.0/16"]}"#;
     let mut model = Model::new(&map("10.1.0.0/16", "10.64.0.0/12\n10.96.0.0/16", found));
     let all = services("kubernetes", &["10.97.0.0/16", "10.65.0.0/16"]);
-    model.see(List::Services, StoreEvent::Listed(vec![all]));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![all]));
     assert!(model.settle());
     assert_eq!(model.list("services"), "10.64.0.0/12,10.97.0.0/16");
     // Taken out by hand: it comes back. One that somebody cannot spell is the gateways' to say.
@@ -107,7 +108,7 @@ fn entries_of_somebody_stay_and_what_they_cover_is_not_added() {
 fn a_network_that_overlaps_an_entry_of_any_list_is_left_out_and_named() {
     let mut model = Model::new(&map("10.9.7.0/24", "10.96.0.0/16", r#"{"services":["10.96.0.0/16"]}"#));
     let all = services("kubernetes", &["10.96.0.0/16", "172.20.1.0/25", "10.9.0.0/16", "10.98.0.0/16"]);
-    model.see(List::Services, StoreEvent::Listed(vec![all]));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![all]));
     assert!(model.settle());
     assert_eq!(model.list("services"), "10.96.0.0/16,10.98.0.0/16");
     assert_eq!(model.0.left_out, ["10.9.0.0/16 of ServiceCIDR is not announced: it overlaps 10.9.7.0/24"]);
@@ -118,7 +119,7 @@ fn a_network_that_overlaps_an_entry_of_any_list_is_left_out_and_named() {
     {
         let mut model = Model::new(&map(pods, services_there, recorded));
         let wider = services("kubernetes", &["10.96.0.0/16", "10.64.0.0/10"]);
-        model.see(List::Services, StoreEvent::Listed(vec![wider]));
+        model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![wider]));
         assert!(!model.settle(), "{pods}");
         assert_eq!(model.list("services"), services_there);
         assert!(
@@ -131,7 +132,7 @@ fn a_network_that_overlaps_an_entry_of_any_list_is_left_out_and_named() {
     let many: Vec<String> =
         (0..300).map(|number| format!("10.100.{}.{}/32", number >> 8, number & 255)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    model.see(List::Services, StoreEvent::Listed(vec![services("many", &many)]));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![services("many", &many)]));
     assert!(model.settle());
     let named = ClusterNetworks::read(model.0.object.as_ref().unwrap(), &[]).unwrap();
     assert_eq!(named.published().len(), MAX_CIDRS);
@@ -143,7 +144,7 @@ fn a_map_that_is_none_and_one_that_comes_again_are_no_harm() {
     let mut broken = map("10.1.0.0/16", "10.96.0.0/16", found);
     broken.body.insert("data".to_owned(), json!("text"));
     let mut model = Model::new(&broken);
-    model.see(List::Services, StoreEvent::Listed(vec![services("kubernetes", &["10.97.0.0/16"])]));
+    model.see(Source::ServiceCidrs, StoreEvent::Listed(vec![services("kubernetes", &["10.97.0.0/16"])]));
     assert!(!model.settle());
     // Deleted and made again before anything was reconciled: the watch was never closed, and what it has said counts.
     model.0.handle_input(StoreEvent::Deleted(broken), Instant::now());
@@ -160,20 +161,22 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
     let both = r#"{"pods":["10.1.0.0/16"],"services":["10.96.0.0/16"]}"#;
     let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", both));
     assert_eq!(kinds(&model), [Kind::IpPool, Kind::ServiceCidr]);
-    let pool = |name: &str, cidr: &str| object(List::Pods, name, json!({"cidr": cidr, "natOutgoing": true}));
+    let pool = |name: &str, cidr: &str| {
+        object(Source::CalicoPools, name, json!({"cidr": cidr, "natOutgoing": true}))
+    };
     let mut remote = pool("submariner-b-10.2.0.0-16", "10.2.0.0/16");
     remote.metadata.labels.insert("submariner.io/ippool".to_owned(), "true".to_owned());
     let pools = vec![pool("first", "10.1.0.0/16"), pool("second", "10.9.0.0/16"), remote];
-    model.see(List::Pods, StoreEvent::Listed(pools));
+    model.see(Source::CalicoPools, StoreEvent::Listed(pools));
     let forbidden =
         StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
-    model.see(List::Services, StoreEvent::Unavailable(forbidden));
+    model.see(Source::ServiceCidrs, StoreEvent::Unavailable(forbidden));
     assert!(model.settle());
     assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.9.0.0/16", "10.96.0.0/16"));
-    assert!(model.0.unread[&List::Services].starts_with("ServiceCIDR: "));
+    assert!(model.0.unread[&Kind::ServiceCidr].starts_with("ServiceCIDR: "));
     // What was read before may be older than what has been found since.
     let away = || StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
-    model.see(List::Pods, StoreEvent::Unavailable(away()));
+    model.see(Source::CalicoPools, StoreEvent::Unavailable(away()));
     model.see_map(map(
         "10.1.0.0/16,10.5.0.0/16",
         "10.96.0.0/16",
@@ -184,7 +187,7 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
     let pools = || vec![pool("first", "10.1.0.0/16"), pool("second", "10.9.0.0/16")];
     let watch = Watch::new(0, Kind::IpPool, "");
     assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), [()]);
-    model.see(List::Pods, StoreEvent::Unavailable(away()));
+    model.see(Source::CalicoPools, StoreEvent::Unavailable(away()));
     assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), [()]);
     assert_eq!(model.0.observe(&watch, StoreEvent::Listed(pools()), Instant::now()), []);
     // Somebody gives a list of their own.
@@ -192,4 +195,33 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
     assert!(!model.settle() && kinds(&model) == [Kind::ServiceCidr]);
     model.see_map(map("10.1.0.0/16", "10.96.0.0/16", "[]"));
     assert!(!model.settle() && model.0.problem.as_ref().unwrap().contains("join again"));
+}
+
+#[test]
+fn what_two_sources_say_of_one_list_is_together_until_neither_says_it() {
+    let network = |pods: &[&str]| {
+        let pods: Vec<Value> = pods.iter().map(|cidr| json!({"cidr": cidr})).collect();
+        object(
+            Source::OpenShiftPods,
+            "cluster",
+            json!({"clusterNetwork": pods, "serviceNetwork": ["10.96.0.0/16"]}),
+        )
+    };
+    let pool = |cidrs: &[&str]| object(Source::CiliumPools, "default", json!({"ipv4": {"cidrs": cidrs}}));
+    let recorded = r#"{"cilium-pods":["10.1.0.0/16"],"openshift-pods":["10.1.0.0/16"],"openshift-services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", recorded));
+    let kinds: Vec<Kind> = model.0.watches().into_iter().map(|watch| watch.kind).collect();
+    assert_eq!(kinds, [Kind::CiliumPodIpPool, Kind::OpenShiftNetwork], "one watch for both lists");
+
+    model.see(Source::CiliumPools, StoreEvent::Listed(vec![pool(&["10.1.0.0/16", "10.2.0.0/16"])]));
+    model.see(Source::OpenShiftPods, StoreEvent::Listed(vec![network(&["10.1.0.0/16", "10.3.0.0/16"])]));
+    assert!(model.settle());
+    assert_eq!(model.list("pods"), "10.1.0.0/16,10.2.0.0/16,10.3.0.0/16");
+    // One of them says it still.
+    model.see(Source::CiliumPools, StoreEvent::Applied(pool(&["10.2.0.0/16"])));
+    model.settle();
+    assert_eq!(model.list("pods"), "10.1.0.0/16,10.2.0.0/16,10.3.0.0/16");
+    model.see(Source::OpenShiftPods, StoreEvent::Applied(network(&["10.3.0.0/16"])));
+    assert!(model.settle());
+    assert_eq!((model.list("pods"), model.list("services")), ("10.2.0.0/16,10.3.0.0/16", "10.96.0.0/16"));
 }

@@ -1,6 +1,8 @@
 //! What is allowed besides in a cluster whose network plugin has a database that workers write, OVN-Kubernetes or Calico, or whose
 //! objects are read, Cilium; and in one with Spiderpool, whose lists workers keep.
 
+use trieste_control::live_networks::Source;
+
 use super::right::{Account, Right, SUBMARINER};
 use crate::objects::MemberOptions;
 use crate::objects::names::{PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC, SPIDERPOOL_SYNC_LOCK};
@@ -64,6 +66,35 @@ pub const CALICO_POOLS: &[Right] = &[
         reason: "likewise: the same pools, where Calico's own API server is not installed",
     },
 ];
+
+/// What a gateway may do besides in the whole cluster where the networks of pods stand in Cilium's pools.
+pub const CILIUM_POOLS: &[Right] = &[Right {
+    group: "cilium.io",
+    resources: &["ciliumpodippools"],
+    names: &[],
+    verbs: &["list", "watch"],
+    reason: "with Cilium's ipam multi-pool only: the cluster's networks for pods, which may get more",
+}];
+
+/// What a gateway may do besides in the whole cluster on OpenShift.
+pub const OPENSHIFT_NETWORK: &[Right] = &[Right {
+    group: "config.openshift.io",
+    resources: &["networks"],
+    names: &[],
+    verbs: &["list", "watch"],
+    reason: "on OpenShift only: the cluster's networks for pods and services, which may get more",
+}];
+
+/// Returns what a gateway may do besides in the whole cluster, to follow the objects in which its networks stand.
+pub(super) fn of_networks(options: &MemberOptions) -> Vec<Right> {
+    let has = |source: Source| options.followed.0.contains_key(&source);
+    let all = [
+        (options.has_calico(), CALICO_POOLS),
+        (has(Source::CiliumPools), CILIUM_POOLS),
+        (has(Source::OpenShiftPods) || has(Source::OpenShiftServices), OPENSHIFT_NETWORK),
+    ];
+    all.into_iter().filter(|(is_needed, _)| *is_needed).flat_map(|(_, rights)| rights.to_vec()).collect()
+}
 
 const FOLLOW: &[&str] = &["get", "list", "watch"];
 

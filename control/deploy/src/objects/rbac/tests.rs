@@ -1,3 +1,7 @@
+use std::collections::BTreeSet;
+
+use trieste_control::live_networks::{Source, TrackedLists};
+
 use super::super::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC, SPIDERPOOL_SYNC_LOCK,
 };
@@ -218,6 +222,27 @@ fn plugin_cilium_route_agents_may_read_its_nodes_and_with_no_other_plugin() {
     assert!(!rules("generic", true).contains("ciliumnodes") && rules("cilium", true).contains("update"));
 }
 
+#[test]
+fn gateways_may_read_the_objects_in_which_networks_were_found_and_no_others() {
+    let rules = |sources: &[Source]| {
+        let mut options = crate::objects::example();
+        options.followed = TrackedLists(sources.iter().map(|source| (*source, BTreeSet::new())).collect());
+        let mut role =
+            member(&options).into_iter().filter(|one| (one.kind(), one.name()) == ("ClusterRole", GATEWAY));
+        role.next().unwrap().as_value()["rules"].to_string()
+    };
+    for (sources, pools, network) in [
+        (&[Source::ServiceCidrs][..], false, false),
+        (&[Source::CiliumPools], true, false),
+        (&[Source::OpenShiftPods], false, true),
+        (&[Source::CiliumPools, Source::OpenShiftServices], true, true),
+    ] {
+        let rules = rules(sources);
+        let has = ["ciliumpodippools", "config.openshift.io"].map(|word| rules.contains(word));
+        assert_eq!(has, [pools, network], "{sources:?}");
+    }
+}
+
 /// Every right as a line of the documentation.
 fn lines() -> Vec<String> {
     let line = |who: &str, place: &str, right: &Right| {
@@ -239,7 +264,8 @@ fn lines() -> Vec<String> {
     lines.extend(DISCOVERY_GLOBALNET.iter().map(|right| line(DISCOVERY_AGENT, "cluster", right)));
     lines.extend(PLUGIN_ROUTES_HERE.iter().map(|right| line(PLUGIN_ROUTES, "namespace", right)));
     lines.extend(CILIUM_NODES.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
-    lines.extend(CALICO_POOLS.iter().map(|right| line(GATEWAY, "cluster", right)));
+    let of_networks = [CALICO_POOLS, CILIUM_POOLS, OPENSHIFT_NETWORK].concat();
+    lines.extend(of_networks.iter().map(|right| line(GATEWAY, "cluster", right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
