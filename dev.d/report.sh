@@ -19,7 +19,7 @@ test_failures() {
 slowest() {
     printf '\n== the slowest tests: seconds of work, seconds of waiting for a turn\n'
     for log in "$scratch"/log.*; do
-        sed -n "s/^test \([^ ]*\) .*<\([0-9.]*\)s>\$/\2 ${log##*/log.} \1/p" "$log"
+        sed -n "s/^test \([^ ]*\) .*<\([0-9.]*\)s>\$/\2 $(program_of "${log##*/log.}") \1/p" "$log"
     done | awk 'FILENAME == ARGV[1] { waited[$1] += $2; next }
                 { own = $3; sub(/.*::/, "", own); w = waited[own] + 0; printf "%8.1f %8.1f   %s %s\n", $1 - w, w, $2, $3 }' \
         "$scratch/turns" - | sort -rn | head -n 20

@@ -11,9 +11,15 @@
 machine_tier="clusters kubernetes netns interop lab"
 is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 
-# program NAME [ARGUMENT…] — one of $scratch/programs, see program.sh. After `again.` it is one that runs a second time.
+# program_of RUN — a run's program: `again.` is before one that runs a second time, and a dot before a part of it (shapes.sh).
+program_of() {
+    of_run=${1#again.}
+    echo "${of_run%%.*}"
+}
+
+# program RUN [ARGUMENT…] — runs one of $scratch/programs, see program.sh.
 program() {
-    found=$(awk -v name="${1#again.}" '$1 == name { print $2, $3 }' "$scratch/programs")
+    found=$(awk -v name="$(program_of "$1")" '$1 == name { print $2, $3 }' "$scratch/programs")
     [ -n "$found" ] || return 0
     # Not `name`, which callers loop over.
     run_as=$1
@@ -61,13 +67,11 @@ machine_tier() {
     peers_wait
     step "lab, API servers, clusters"
     target/debug/trieste-lab clean --crashed
+    clusters "$@" &
+    # Whole clusters take longest: the others take what those leave.
+    ! has clusters || sleep 2
     for name in $machine_tier; do
-        # Tests of one shape share its clusters, in the order of their names; a second set would not find inotify instances.
-        threads=$TRIESTE_LAB_JOBS
-        [ "$name" != clusters ] || threads=1
-        program "$name" "--test-threads=$threads" "$@" &
-        # Whole clusters take longest: the others take what those leave.
-        [ "$name" != clusters ] || sleep 2
+        [ "$name" = clusters ] || program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
     done
     wait
     again
@@ -76,27 +80,30 @@ machine_tier() {
 # again — what failed beside other tests, once more and alone. A test that is in the ledger has had its second chance.
 again() {
     : >"$scratch/again"
-    for name in $machine_tier; do
-        [ -e "$scratch/failed.$name" ] || continue
-        failed_tests "$scratch/log.$name" >"$scratch/names" || return 0
+    # shellcheck disable=SC2086 # a list of programs
+    runs=$(runs_of $machine_tier)
+    for run in $runs; do
+        [ -e "$scratch/failed.$run" ] || continue
+        failed_tests "$scratch/log.$run" >"$scratch/names" || return 0
         while read -r test; do
-            sh tests/check/flaky.sh "$name $test" || return 0
-            echo "$name $test" >>"$scratch/again"
+            sh tests/check/flaky.sh "$(program_of "$run") $test" || return 0
+            echo "$run $test" >>"$scratch/again"
         done <"$scratch/names"
     done
     [ -s "$scratch/again" ] || return 0
     [ "$(wc -l <"$scratch/again")" -le 3 ] || return 0
     step "what failed beside other tests, once more and alone"
-    while read -r name test; do
+    while read -r run test; do
         target/debug/trieste-lab clean --crashed
-        program "again.$name" --exact "$test"
-        [ ! -e "$scratch/failed.again.$name" ] || return 0
+        name=$(program_of "$run")
+        program "again.$run" --exact "$test"
+        [ ! -e "$scratch/failed.again.$run" ] || return 0
         what=$(awk -v test="$test" '$0 == "---- " test " stdout ----" { on = 1; next }
-            on && !/^$/ && !/^thread / { gsub(/\|/, "/"); print substr($0, 1, 160); exit }' "$scratch/log.$name")
+            on && !/^$/ && !/^thread / { gsub(/\|/, "/"); print substr($0, 1, 160); exit }' "$scratch/log.$run")
         echo "| \`$name $test\` | $(date +%Y-%m-%d) | $what | |" >>"$scratch/ledger"
     done <"$scratch/again"
     cat "$scratch/ledger" >>tests/flaky.md
-    for name in $machine_tier; do rm -f "$scratch/failed.$name"; done
+    for run in $runs; do rm -f "$scratch/failed.$run"; done
 }
 
 # outages_tier [FILTER]

@@ -105,6 +105,9 @@ fn bare(mut object: Value) -> Value {
     if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
         labels.remove("kubernetes.io/legacy-token-last-used"); // a date, written when somebody comes with the token
     }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove("endpoints.kubernetes.io/last-change-trigger-time"); // when a back end was ready again
+    }
     let kept = ["labels", "annotations", "finalizers", "ownerReferences"];
     let metadata: Value = kept
         .iter()

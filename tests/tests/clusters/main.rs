@@ -1,7 +1,8 @@
 //! Whole Kubernetes clusters, installed the way users install them. Need root.
 //!
 //! Tests of one shape share its clusters and run one after the other, in the order of their names: [`shared`] has the
-//! shapes, and what a test finds. Those that need clusters of their own are in `demo` and `families`.
+//! shapes, and what a test finds. Those that need clusters of their own are in `demo` and `families`. `./dev test` runs this
+//! program twice at a time, with the tests of `plain` but `plain::bare` and with the others.
 //!
 //! | clusters | tests |
 //! |---|---|

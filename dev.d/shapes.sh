@@ -1,0 +1,57 @@
+# shellcheck shell=sh disable=SC2154 # variables are shared with ./dev
+# Whole clusters of two shapes at once: the program `clusters` runs one shape at a time, and waits more than it works. Its
+# tests are shared out to two runs of it: `clusters.plain` for those that share clusters of the shape `plain` which have joined,
+# and `clusters.others`, in which every test or two have clusters of their own. Sourced by ./dev.
+
+# Instances of inotify: two sets of two clusters of three nodes take 140 (tests/src/clusters/limits.rs), API servers the rest.
+inotify_instances=512
+inotify_limit=/proc/sys/fs/inotify/max_user_instances
+# GiB that have to be free: two sets and an API server were seen to take four.
+two_shapes_memory=8
+
+# runs_of PROGRAM… — the names under which programs run.
+runs_of() {
+    for name; do
+        if [ "$name" = clusters ]; then echo clusters.plain clusters.others; else echo "$name"; fi
+    done
+}
+
+# room_for_two_shapes — makes it, until two_shapes_end. False where the machine has none.
+room_for_two_shapes() {
+    free=$(awk '$1 == "MemAvailable:" { print int($2 / 1048576) }' /proc/meminfo)
+    [ "$free" -ge "$two_shapes_memory" ] || return 1
+    before=$(cat "$inotify_limit") || return 1
+    [ "$before" -lt "$inotify_instances" ] || return 0
+    { echo "$inotify_instances" >"$inotify_limit"; } 2>/dev/null || return 1
+    echo "$before" >"$scratch/inotify"
+}
+
+# two_shapes_end — the machine as it was.
+two_shapes_end() {
+    [ ! -e "$scratch/inotify" ] || cat "$scratch/inotify" >"$inotify_limit"
+    rm -f "$scratch/inotify"
+}
+
+# clusters [FILTER] — the runs of that program, two at once where there is room.
+clusters() {
+    has clusters || return 0
+    found=$(awk '$1 == "clusters" { print $2 }' "$scratch/programs")
+    "$found" --list "$@" >"$scratch/listed" 2>/dev/null || echo "its tests cannot be listed" >"$scratch/failed.clusters"
+    sed -n 's/: test$//p' "$scratch/listed" >"$scratch/clusters"
+    awk -v plain="$scratch/clusters.plain" -v others="$scratch/clusters.others" '
+        BEGIN { printf "" >plain; printf "" >others }
+        { print >(/^plain::/ && !/^plain::bare::/ ? plain : others) }' "$scratch/clusters"
+    has_room=yes
+    room_for_two_shapes || has_room=
+    [ -n "$has_room" ] || say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and" \
+        "$inotify_instances in $inotify_limit."
+    for run in $(runs_of clusters); do
+        [ -s "$scratch/$run" ] || continue
+        # Tests of one shape share its clusters, in the order of their names.
+        # shellcheck disable=SC2046 # a list of names
+        program "$run" --test-threads=1 --exact $(cat "$scratch/$run") &
+        [ -n "$has_room" ] || wait "$!"
+    done
+    wait
+    two_shapes_end
+}
