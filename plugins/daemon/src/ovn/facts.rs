@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::api::limits::MAX_CIDRS;
-use trieste_control::api::{Kind, Object, RouteSpec, annotation, has_closed_routes, label};
-use trieste_control::store::StoreEvent;
+use trieste_control::api::{
+    ClusterNetworks, Kind, Object, RouteSpec, annotation, ensure_valid_name, has_closed_routes, label,
+};
+use trieste_control::store::{StoreError, StoreEvent};
 use trieste_ovn::Wanted;
 use trieste_ovn::constants::MAX_NETWORKS;
 use trieste_ovn::wanted::{Input, RouteKind, RouteObject, Topology, Zone};
@@ -23,13 +25,15 @@ const CLOSE_GRACE: Duration = Duration::from_secs(600);
 /// Ours: longest part of an error that is shown, characters: it may quote the object.
 const MAX_ERROR: usize = 200;
 /// The kinds that are read.
-pub(super) const KINDS: [Kind; 4] = [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node];
+pub(super) const KINDS: [Kind; 5] =
+    [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Endpoint, Kind::Node, Kind::Cluster];
 
 /// What is known of the cluster.
 #[derive(Debug)]
 pub struct Facts {
     cluster: String,
     node: String,
+    /// The own cluster's networks: those of the start, until its Cluster object is read.
     networks: Vec<IpNet>,
     topology: Topology,
     routes: BTreeMap<(Kind, String), RouteObject>,
@@ -85,6 +89,10 @@ impl Facts {
             }
             StoreEvent::Applied(object) => self.put(kind, object, now),
             StoreEvent::Deleted(object) => self.retain(kind, now, |name| name != object.metadata.name),
+            // With the rights of an earlier version the networks of the start count.
+            StoreEvent::Unavailable(StoreError::Forbidden { .. }) if kind == Kind::Cluster => {
+                self.listed.insert(kind)
+            }
             StoreEvent::Unavailable(_) | _ => false,
         };
         if has_changed {
@@ -99,6 +107,9 @@ impl Facts {
             let node = Node::read(object);
             return self.nodes.insert(name, node.clone()).as_ref() != Some(&node);
         }
+        if kind == Kind::Cluster {
+            return self.put_networks(object);
+        }
         if kind != Kind::Endpoint {
             return self.put_route(kind, object, now);
         }
@@ -106,6 +117,17 @@ impl Facts {
             Some(endpoint) => self.endpoints.insert(name, endpoint.clone()).as_ref() != Some(&endpoint),
             None => self.endpoints.remove(&name).is_some(),
         }
+    }
+
+    /// Takes over what the own cluster announces, which may change at any time.
+    fn put_networks(&mut self, object: &Object) -> bool {
+        let is_own = object.metadata.name == ensure_valid_name(&self.cluster);
+        let announced = is_own.then(|| ClusterNetworks::announced(object)).flatten();
+        let Some(ClusterNetworks { pods, services, .. }) = announced else { return false };
+        let networks = [pods, services].concat();
+        let has_changed = networks != self.networks;
+        self.networks = networks;
+        has_changed
     }
 
     fn put_route(&mut self, kind: Kind, object: &Object, now: Instant) -> bool {
@@ -142,7 +164,7 @@ impl Facts {
             self.nodes.retain(|name, _| is_there(name));
         } else if kind == Kind::Endpoint {
             self.endpoints.retain(|name, _| is_there(name));
-        } else {
+        } else if kind != Kind::Cluster {
             let is_gone = |(of, name): &&(Kind, String)| *of == kind && !is_there(name);
             let gone: Vec<(Kind, String)> = self.routes.keys().filter(is_gone).cloned().collect();
             for key in gone {

@@ -108,10 +108,10 @@ const OVN_HERE: &[Right] = &[
     },
     Right {
         group: SUBMARINER,
-        resources: &["endpoints"],
+        resources: &["clusters", "endpoints"],
         names: &[],
         verbs: FOLLOW,
-        reason: "likewise: which networks are remote, to refuse what no gateway carries, and where the gateway is",
+        reason: "likewise: which networks are the cluster's own, and where the gateway is",
     },
     Right {
         group: "coordination.k8s.io",

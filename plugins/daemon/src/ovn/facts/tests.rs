@@ -56,7 +56,47 @@ fn listed(zones: [Option<&str>; 2]) -> Facts {
     assert!(facts.see(Kind::Node, &StoreEvent::Listed(nodes)));
     assert!(facts.wanted(Instant::now()).is_none(), "not everything was listed");
     assert!(facts.see(Kind::Endpoint, &StoreEvent::Listed(gateways)));
+    assert!(facts.wanted(Instant::now()).is_none(), "not everything was listed");
+    assert!(facts.see(Kind::Cluster, &StoreEvent::Listed(Vec::new())));
     facts
+}
+
+fn cluster(id: &str, pods: &[&str]) -> Object {
+    let mut object = Object::new(Kind::Cluster, ObjectMeta::new(NAMESPACE, id));
+    let spec = json!({"cluster_id": id, "color_codes": [], "cluster_cidr": pods, "service_cidr": ["172.30.0.0/16"],
+        "global_cidr": []});
+    object.body.insert("spec".to_owned(), spec);
+    object
+}
+
+#[test]
+fn plugin_ovn_the_own_networks_are_those_that_the_cluster_announces() {
+    let mut facts = listed([None, None]);
+    let remote = |facts: &mut Facts| facts.wanted(Instant::now()).unwrap().len();
+    assert_eq!(remote(&mut facts), 1);
+    // Another cluster's object, and one of ours that says the same, are nothing new.
+    assert!(!facts.see(Kind::Cluster, &StoreEvent::Applied(cluster("b", &["10.132.0.0/14"]))));
+    let grown = cluster("a", &["10.128.0.0/14", "10.132.0.0/14"]);
+    assert!(facts.see(Kind::Cluster, &StoreEvent::Applied(grown.clone())));
+    assert!(!facts.see(Kind::Cluster, &StoreEvent::Listed(vec![grown.clone()])));
+    assert_eq!(remote(&mut facts), 0, "what is the cluster's own is led nowhere");
+    // While the object is away, networks are what it said last.
+    assert!(!facts.see(Kind::Cluster, &StoreEvent::Deleted(grown)));
+    assert_eq!(remote(&mut facts), 0);
+    assert!(facts.see(Kind::Cluster, &StoreEvent::Applied(cluster("a", &["10.128.0.0/14"]))));
+    assert_eq!(remote(&mut facts), 1);
+}
+
+#[test]
+fn plugin_ovn_without_the_right_to_read_clusters_the_networks_of_the_start_count() {
+    let mut facts = facts();
+    for kind in [Kind::GatewayRoute, Kind::NonGatewayRoute, Kind::Node, Kind::Endpoint] {
+        facts.see(kind, &StoreEvent::Listed(Vec::new()));
+    }
+    let forbidden =
+        StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
+    assert!(facts.see(Kind::Cluster, &StoreEvent::Unavailable(forbidden)));
+    assert!(facts.wanted(Instant::now()).is_some());
 }
 
 #[test]
