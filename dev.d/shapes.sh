@@ -1,7 +1,8 @@
 # shellcheck shell=sh disable=SC2154 # variables are shared with ./dev
 # Whole clusters of two shapes at once: the program `clusters` runs one shape at a time, and waits more than it works. Its
 # tests are shared out to two runs of it: `clusters.plain` for those that share clusters of the shape `plain` which have joined,
-# and `clusters.others`, in which every test or two have clusters of their own. Sourced by ./dev.
+# and `clusters.others`, in which every test or two have clusters of their own. The second of them begins when the other programs
+# have ended: until then there is work for every core, and two shapes would only make everything late. Sourced by ./dev.
 
 # Instances of inotify: two sets of two clusters of three nodes take 140 (tests/src/clusters/limits.rs), API servers the rest.
 inotify_instances=512
@@ -32,26 +33,18 @@ two_shapes_end() {
     rm -f "$scratch/inotify"
 }
 
-# clusters [FILTER] — the runs of that program, two at once where there is room.
-clusters() {
-    has clusters || return 0
+# share_out_clusters [FILTER] — writes the tests of each run, in the order of their names, to $scratch/RUN.
+share_out_clusters() {
     found=$(awk '$1 == "clusters" { print $2 }' "$scratch/programs")
     "$found" --list "$@" >"$scratch/listed" 2>/dev/null || echo "its tests cannot be listed" >"$scratch/failed.clusters"
-    sed -n 's/: test$//p' "$scratch/listed" >"$scratch/clusters"
-    awk -v plain="$scratch/clusters.plain" -v others="$scratch/clusters.others" '
+    sed -n 's/: test$//p' "$scratch/listed" | awk -v plain="$scratch/clusters.plain" -v others="$scratch/clusters.others" '
         BEGIN { printf "" >plain; printf "" >others }
-        { print >(/^plain::/ && !/^plain::bare::/ ? plain : others) }' "$scratch/clusters"
-    has_room=yes
-    room_for_two_shapes || has_room=
-    [ -n "$has_room" ] || say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and" \
-        "$inotify_instances in $inotify_limit."
-    for run in $(runs_of clusters); do
-        [ -s "$scratch/$run" ] || continue
-        # Tests of one shape share its clusters, in the order of their names.
-        # shellcheck disable=SC2046 # a list of names
-        program "$run" --test-threads=1 --exact $(cat "$scratch/$run") &
-        [ -n "$has_room" ] || wait "$!"
-    done
-    wait
-    two_shapes_end
+        { print >(/^plain::/ && !/^plain::bare::/ ? plain : others) }'
+}
+
+# clusters RUN — one of them. Tests of one shape share its clusters, one after the other.
+clusters() {
+    [ -s "$scratch/$1" ] || return 0
+    # shellcheck disable=SC2046 # a list of names
+    program "$1" --test-threads=1 --exact $(cat "$scratch/$1")
 }

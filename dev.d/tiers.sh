@@ -67,13 +67,29 @@ machine_tier() {
     peers_wait
     step "lab, API servers, clusters"
     target/debug/trieste-lab clean --crashed
-    clusters "$@" &
-    # Whole clusters take longest: the others take what those leave.
-    ! has clusters || sleep 2
+    if has clusters; then
+        share_out_clusters "$@"
+        clusters clusters.others &
+        # Whole clusters take longest: the others take what those leave.
+        sleep 2
+    fi
+    processes=
     for name in $machine_tier; do
-        [ "$name" = clusters ] || program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
+        [ "$name" != clusters ] || continue
+        program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
+        processes="$processes $!"
     done
+    # shellcheck disable=SC2086 # a list of processes
+    wait $processes || :
+    if has clusters; then
+        room_for_two_shapes || {
+            say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
+            wait
+        }
+        clusters clusters.plain &
+    fi
     wait
+    two_shapes_end
     again
 }
 
