@@ -170,10 +170,11 @@ pub enum Condition {
         /// Why.
         why: &'static str,
     },
-    /// The network plugin's port to this node has no address of a family, so that packets of that family do not reach pods.
+    /// The network plugin's port or bridge to this node has no address of a family, so that packets of that family do not reach
+    /// pods.
     NoManagementPort {
-        /// Name of the port's device.
-        device: &'static str,
+        /// Name of the device.
+        device: String,
         /// The family.
         family: Family,
     },

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use trieste_control::api::check_cluster_id;
 use trieste_control::claims::Allowed;
 use trieste_control::command_line::{self, LogOptions};
@@ -99,6 +99,11 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_NETWORKPLUGIN", value_name = "NAME", default_value = "generic")]
     pub network_plugin: String,
 
+    /// How OVN leads packets to remote clusters, as the workers are told: by its own router (`cluster-router`), or by one of
+    /// Submariner's to the external bridge of the gateway's node (`submariner-router`).
+    #[arg(long, env = "TRIESTE_OVN_TOPOLOGY", value_name = "TOPOLOGY", default_value = "cluster-router")]
+    pub ovn_topology: OvnTopology,
+
     /// Name of this node's Node object, and of the RouteAgent object; without it neither is used.
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node_name: Option<String>,
@@ -179,6 +184,15 @@ pub struct Options {
     pub uninstall: bool,
 }
 
+/// How OVN leads packets to remote clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OvnTopology {
+    /// By its own router to management ports.
+    ClusterRouter,
+    /// By a router of Submariner's own to the external bridge of the gateway's node.
+    SubmarinerRouter,
+}
+
 impl Options {
     /// Reads flags and environment. An empty variable says nothing: manifests set variables that they have nothing for.
     ///
@@ -219,6 +233,7 @@ impl Options {
             tun: device(&self.tun_name)?,
             notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),
+            has_submariner_router: self.ovn_topology == OvnTopology::SubmarinerRouter,
             has_globalnet: !self.global_cidrs.0.is_empty(),
             clusterset_range: self.clusterset_ip_range.0.clone(),
             allowed: Allowed::of(self.allow_remote_cidrs.0.clone()),
@@ -356,6 +371,16 @@ mod tests {
         assert_eq!((node(&[]).plugin.as_str(), node(&[]).has_globalnet), ("generic", false));
         let node = node(&["--network-plugin=OVNKubernetes", "--global-cidrs=242.1.0.0/16"]);
         assert_eq!((node.plugin.as_str(), node.has_globalnet), ("ovnkubernetes", true));
+    }
+
+    #[test]
+    fn plugin_ovn_the_topology_is_as_the_worker_is_told() {
+        let base = ["--cluster-id=a", "--hostname=n", "--cluster-cidrs=10.1.0.0/16"];
+        let has_router =
+            |more: &[&str]| options(&[&base, more].concat()).node().unwrap().has_submariner_router;
+        assert!(!has_router(&[]) && !has_router(&["--ovn-topology=cluster-router"]));
+        assert!(has_router(&["--ovn-topology=submariner-router"]));
+        assert!(Options::try_parse_from(["trieste-routeagent", "--ovn-topology=both"]).is_err());
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
 pub const VX_PREFIX: &str = "240.0.0.0/8";
 /// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
+/// The bridge to OVN's external switch in OVN-Kubernetes' local gateway mode.
+pub const EXTERNAL_BRIDGE: &str = "br-local";
+/// The places on that bridge's network that `submariner_router` takes the first of, but for the node's own (`trieste-ovn`).
+pub const SUBMARINER_ROUTER_HOSTS: std::ops::Range<u32> = 7..11;
 /// Port a gateway's cables use when its Endpoint names none.
 pub const DEFAULT_CABLE_PORT: u16 = 4500;
 /// Port of NAT discovery when an Endpoint names none.

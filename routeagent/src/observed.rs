@@ -10,8 +10,8 @@ use ipnet::IpNet;
 
 use crate::condition::Condition;
 use crate::constants::{
-    MANAGEMENT_PORT, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN,
-    VX_DEVICE, VX_PORT, VX_VNI,
+    EXTERNAL_BRIDGE, MANAGEMENT_PORT, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY,
+    TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE, VX_PORT, VX_VNI,
 };
 use crate::family::Family;
 use crate::foreign::Foreign;
@@ -74,14 +74,15 @@ const SCOPE_UNIVERSE: u8 = 0;
 
 impl ObservedRoute {
     /// Returns `true` if the route agent wrote this route, in this run or an earlier one: protocol static in the gateway
-    /// table, or out of the device between nodes, or in the delivery table out of the network plugin's port, or in the main
-    /// table an `unreachable` of exactly our metric.
+    /// table, or out of the device between nodes, or in the delivery table out of the network plugin's port or bridge, or in
+    /// the main table an `unreachable` of exactly our metric.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         let leads_there = self.device.as_deref() == Some(VX_DEVICE) || self.nexthop.is_some_and(is_our_id);
         let is_between_nodes = self.kind == RouteKind::Unicast && leads_there && self.tos == 0;
+        let plugins = [MANAGEMENT_PORT, EXTERNAL_BRIDGE];
         let is_to_plugin = self.kind == RouteKind::Unicast
-            && self.device.as_deref() == Some(MANAGEMENT_PORT)
+            && self.device.as_deref().is_some_and(|device| plugins.contains(&device))
             && self.tos == 0;
         let is_refusal =
             self.kind == RouteKind::Unreachable && self.metric == METRIC_FAIL_CLOSED && self.tos == 0;

@@ -46,6 +46,8 @@ pub struct Node {
     pub plugin: String,
     /// UDP port of the gateways' notices; 0 where there are none.
     pub notice_port: u16,
+    /// Whether OVN-Kubernetes' packets pass a router of Submariner's own and the external bridge of the gateway's node.
+    pub has_submariner_router: bool,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
     /// The set's range of clusterset IPs; none where nodes do not lead them.

@@ -10,6 +10,8 @@
 //! Pods of the lab keep their addresses: their veths move from the node's bridge to Open vSwitch. Everything that is not for
 //! the cluster goes to the gateway router, as in OVN-Kubernetes' shared gateway mode, and from there nowhere.
 
+pub mod external;
+pub mod globalnet;
 pub mod pair;
 
 use std::fmt::Write as _;
@@ -65,6 +67,11 @@ impl OvnNode {
         self.address("nb")
     }
 
+    /// Returns the address of the southbound database.
+    pub fn southbound(&self) -> String {
+        self.address("sb")
+    }
+
     /// Runs ovn-nbctl.
     ///
     /// # Errors
@@ -74,13 +81,16 @@ impl OvnNode {
         run.args(["--timeout=30"]).args(words).stdout()
     }
 
-    /// Makes a service of OVN's load balancer: a virtual address and port, and one of a pod.
+    /// Makes a service of OVN's load balancer, TCP and UDP: a virtual address and port, and one of a pod.
     ///
     /// # Errors
     /// What ovn-nbctl says.
     pub fn add_service(&self, name: &str, frontend: SocketAddr, backend: SocketAddr) -> anyhow::Result<()> {
-        self.nbctl(&["lb-add", name, &frontend.to_string(), &backend.to_string(), "tcp"])?;
-        self.nbctl(&["ls-lb-add", &self.node.name, name])?;
+        for protocol in ["tcp", "udp"] {
+            let name = format!("{name}-{protocol}");
+            self.nbctl(&["lb-add", &name, &frontend.to_string(), &backend.to_string(), protocol])?;
+            self.nbctl(&["ls-lb-add", &self.node.name, &name])?;
+        }
         self.nbctl(&["--wait=hv", "sync"]).map(drop)
     }
 

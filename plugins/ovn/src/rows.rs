@@ -8,11 +8,11 @@ use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
 
 use crate::constants::{
-    DROP_BELOW, OWNER, OWNER_KEY, PROPOSAL_PRIORITY, REROUTE_PRIORITY_V4, REROUTE_PRIORITY_V6, SWITCH_PORTS,
-    UPSTREAM_KEY,
+    DROP_BELOW, OWNER, OWNER_KEY, PROPOSAL_PRIORITY, REROUTE_PRIORITY_V4, REROUTE_PRIORITY_V6,
+    SUBMARINER_ROUTER, SWITCH_PORTS, UPSTREAM_KEY,
 };
 use crate::family;
-use crate::table::{EXTERNAL_IDS, Table};
+use crate::table::{EXTERNAL_IDS, LOAD_BALANCER, Table};
 
 /// Whose a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,12 @@ impl Rows {
         let is_same =
             was.as_ref().map(|was| (&was.key, was.owner)) == is.as_ref().map(|is| (&is.key, is.owner));
         let mut matters = [&was, &is].into_iter().flatten().any(|entry| entry.matters(table, is_same));
+        // The proposal's router balances what the switches do. While there is none, services come and go without a plan:
+        // that it was made matters by itself.
+        let balances = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.column(LOAD_BALANCER));
+        matters |= table == Table::LogicalSwitch
+            && self.named(Table::LogicalRouter, SUBMARINER_ROUTER).is_some()
+            && balances(&was) != balances(&is);
         if let Some(entry) = is {
             self.by_key.entry(table).or_default().entry(entry.key.clone()).or_default().insert(uuid);
             match entry.owner {

@@ -21,6 +21,8 @@ pub enum Table {
     Policy,
 }
 
+/// The column of routers and switches that refers to what they balance; no table of these.
+pub(crate) const LOAD_BALANCER: &str = "load_balancer";
 /// The column of every table that holds the marks.
 pub(crate) const EXTERNAL_IDS: &str = "external_ids";
 
@@ -60,8 +62,10 @@ impl Table {
     #[must_use]
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::LogicalRouter => &["name", "ports", "static_routes", "policies", EXTERNAL_IDS],
-            Self::LogicalSwitch => &["name", "ports", EXTERNAL_IDS],
+            Self::LogicalRouter => {
+                &["name", "ports", "static_routes", "policies", LOAD_BALANCER, EXTERNAL_IDS]
+            }
+            Self::LogicalSwitch => &["name", "ports", LOAD_BALANCER, EXTERNAL_IDS],
             Self::LogicalRouterPort => &["name", "mac", "networks", "gateway_chassis", EXTERNAL_IDS],
             Self::LogicalSwitchPort => &["name", "type", "addresses", "options", EXTERNAL_IDS],
             Self::GatewayChassis => &["name", "chassis_name", "priority", EXTERNAL_IDS],

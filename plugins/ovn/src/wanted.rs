@@ -14,12 +14,15 @@ use crate::condition::{Condition, Conditions, Refusal};
 use crate::constants::{MAX_NETWORKS, MAX_NETWORKS_PER_OBJECT, MAX_NEXT_HOPS};
 use crate::family::Family;
 
-/// Networks that are never behind a gateway, whoever claims them.
-const RESERVED: [&str; 9] = [
+/// Networks that are never behind a gateway, whoever claims them: those of the route agent, and our join network. Global
+/// networks are above multicast, in 242.0.0.0/8.
+const RESERVED: [&str; 11] = [
     "0.0.0.0/8",
     "127.0.0.0/8",
     "169.254.0.0/16",
-    "224.0.0.0/3",
+    "224.0.0.0/4",
+    "240.0.0.0/8",
+    "255.255.255.255/32",
     "::/96",
     "::ffff:0:0/96",
     "fd53:7562:6d34::/125",

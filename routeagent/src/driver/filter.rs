@@ -17,7 +17,7 @@ use crate::vxlan::OVERHEAD_V4;
 /// Upstream's fixed allowance for the headers of IPsec and WireGuard, bytes.
 const CABLE_OVERHEAD: u32 = 120;
 /// Bytes of the IPv4 and TCP headers.
-const TCP_IPV4: u32 = 20 + 20;
+pub(super) const TCP_IPV4: u32 = 20 + 20;
 
 /// Returns the filter of a node whose packets for remote clusters leave by `inlets`, which packets from there enter by as well.
 pub(super) fn guard<'a>(

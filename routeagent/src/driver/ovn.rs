@@ -7,12 +7,17 @@
 //!   another node's own packets ─▶ table 150 ─▶ ovn-k8s-mp0 ─▶ OVN ─▶ as a pod's
 //! ```
 //!
+//! Or, with the original proposal's topology, through an external bridge of the gateway's node (`external.rs`).
+//!
 //! Nothing goes over `vx-submariner`. Every node has the table 150 for remote networks, as upstream's have with this plugin: in
 //! the main table routes to the management port are OVN-Kubernetes' own. What is for a remote cluster leaves a gateway by the
 //! TUN alone and other nodes by the management port alone; both refuse it otherwise. On a gateway the table leads to the TUN
 //! and never to OVN, so that a pod's packet is not sent back: upstream's, whose default route leads there, is saved by IPsec's
 //! policies, which come before routing. A pod's packets need not pass a node's own routes at all: OVN itself drops what is for
 //! a closed network (`trieste-ovn`).
+
+mod address;
+mod external;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,6 +35,7 @@ use crate::family::Family;
 use crate::hostnet::{Delivery, Guard, Hop, Pass, Route, Rule};
 use crate::state::{ClusterState, DeviceAddress, Endpoint};
 use crate::zone::Hops;
+use address::address_of;
 
 /// What a change of remote clusters concerns.
 const PARTS: Parts = Parts { routes, has_table: |_| true, onward: |_, _| BTreeSet::new(), hops };
@@ -127,16 +133,26 @@ fn routes(_: &Desired, state: &ClusterState, admission: &Admission) -> Routes {
 /// main table has one to services as well, which leads to the node's external bridge and makes this node the source.
 fn deliver(desired: &mut Desired, state: &ClusterState) {
     let Some(tun) = state.tun() else { return };
+    let bridge = external::bridge(state);
+    let mtu = bridge.and_then(|bridge| external::mtu(state, bridge));
     let mut families = BTreeSet::new();
     // The cluster's other networks are reached by the underlay.
     for network in state.node.pod_networks.iter().chain(&state.node.service_networks) {
         let family = Family::of_net(network);
-        let Some(via) = next_hop(state, family) else { continue };
-        let hop = Hop::Via { name: MANAGEMENT_PORT.to_owned(), via, source: None };
-        desired.hostnet.routes.insert(Route::leading(TABLE_DELIVERY, *network, hop));
+        let Some(via) = entrance(state, family) else { continue };
+        let hop = Hop::Via { name: bridge.unwrap_or(MANAGEMENT_PORT).to_owned(), via, source: None };
+        desired.hostnet.routes.insert(Route::leading(TABLE_DELIVERY, *network, hop).with_mtu(mtu));
         families.insert(family);
     }
     desired.hostnet.rules.extend(families.into_iter().map(|family| Rule::delivery(family, tun)));
+}
+
+/// Returns the next hop by which this node's packets enter OVN, out of the external bridge or the management port.
+fn entrance(state: &ClusterState, family: Family) -> Option<IpAddr> {
+    match external::bridge(state) {
+        Some(bridge) => external::router(state, bridge, family),
+        None => next_hop(state, family),
+    }
 }
 
 /// Adds the packet filter, and what other programs' filters have to let through.
@@ -145,11 +161,20 @@ fn filter(desired: &mut Desired, state: &ClusterState, admission: &Admission, ga
     let way = if own.is_some() { state.tun() } else { Some(MANAGEMENT_PORT) };
     let base = filter::guard(state, admission, gateways, way.into_iter().chain(["lo"]));
     let devices: BTreeSet<String> = own.and_then(|_| state.tun()).into_iter().map(str::to_owned).collect();
-    let delivery = delivery(state, own);
+    let (delivery, clamp) = (delivery(state, own), clamp(state, base.clamp));
     desired.hostnet.guard =
-        Some(Guard { tunnels: devices.clone(), uplinks: state.uplinks(), delivery, ..base });
+        Some(Guard { tunnels: devices.clone(), uplinks: state.uplinks(), delivery, clamp, ..base });
     desired.hostnet.takeover = filter::takeover(state);
     desired.hostnet.pass = Pass { outward: devices.clone(), inward: devices, ports: BTreeSet::new() };
+}
+
+/// Returns the size of segments: where it is computed from the underlay, no more than the management port carries, which with a
+/// cable of little overhead is less.
+fn clamp(state: &ClusterState, size: Option<u16>) -> Option<u16> {
+    let is_annotated = state.own_node().is_some_and(|node| node.clamp_mss.is_some());
+    let port = state.mtus.get(MANAGEMENT_PORT).filter(|_| !is_annotated);
+    let port = port.and_then(|mtu| u16::try_from(mtu.saturating_sub(filter::TCP_IPV4)).ok());
+    size.map(|size| port.map_or(size, |port| port.min(size)))
 }
 
 fn delivery(state: &ClusterState, own: Option<&Endpoint>) -> Delivery {
@@ -179,24 +204,17 @@ fn next_hop(state: &ClusterState, family: Family) -> Option<IpAddr> {
 /// Returns the management port's address.
 #[must_use]
 pub fn port_address(state: &ClusterState, family: Family) -> Option<&DeviceAddress> {
-    let is_of_family = |own: &&DeviceAddress| Family::of(own.network.addr()) == family;
-    state.addresses.iter().filter(|own| own.device == MANAGEMENT_PORT && is_global(own)).find(is_of_family)
+    address_of(state, MANAGEMENT_PORT, family)
 }
 
-fn is_global(own: &DeviceAddress) -> bool {
-    match own.network.addr() {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(address) => !address.is_unicast_link_local(),
-    }
-}
-
-/// Returns the families of remote networks that the management port has no address of.
+/// Returns a family of remote networks that the management port has no address of, or the external bridge in its place.
 fn missing_ports(state: &ClusterState, admission: &Admission) -> Option<Condition> {
     // All that are accepted, as the memory knows of these whether their families have changed.
     let wanted: BTreeSet<Family> = admission.accepted.keys().map(Family::of_net).collect();
     let is_own = |family: &Family| state.node.pod_networks.iter().any(|net| Family::of_net(net) == *family);
-    let missing = wanted.into_iter().filter(is_own).find(|family| next_hop(state, *family).is_none())?;
-    Some(Condition::NoManagementPort { device: MANAGEMENT_PORT, family: missing })
+    let missing = wanted.into_iter().filter(is_own).find(|family| entrance(state, *family).is_none())?;
+    let device = external::bridge(state).unwrap_or(MANAGEMENT_PORT).to_owned();
+    Some(Condition::NoManagementPort { device, family: missing })
 }
 
 /// Returns how other nodes' pods reach the gateway, where this node has the leading one.

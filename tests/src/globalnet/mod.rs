@@ -17,4 +17,4 @@ mod scene;
 
 pub use flow::{Actors, Client, Flow, SIZES, Server, Site, hairpins, list, rows};
 pub use objects::{EGRESS, Objects, allocated, egress, export, service};
-pub use scene::Scene;
+pub use scene::{PODS, Scene, actors, inhabit};

@@ -7,7 +7,10 @@ use ipnet::IpNet;
 
 use crate::netns::Namespace;
 
-/// A service: port 80 of its address leads to its back end, TCP and UDP.
+/// Port of the services.
+pub const PORT: u16 = 80;
+
+/// A service: [`PORT`] of its address leads to its back end, TCP and UDP.
 #[derive(Debug, Clone, Copy)]
 pub struct Service {
     /// Its cluster IP.
@@ -28,8 +31,10 @@ pub fn load(node: &Namespace, pods: &IpNet, services: &[Service]) -> anyhow::Res
 fn script(pods: &IpNet, services: &[Service]) -> String {
     let mut rules = String::new();
     for Service { address, to } in services {
-        let _ =
-            writeln!(rules, "    ip daddr {address} meta l4proto {{ tcp, udp }} th dport 80 dnat ip to {to}");
+        let _ = writeln!(
+            rules,
+            "    ip daddr {address} meta l4proto {{ tcp, udp }} th dport {PORT} dnat ip to {to}"
+        );
     }
     format!(
         "table ip proxy {{\n\

@@ -12,13 +12,11 @@ use crate::topology::{ClusterPlan, NodePlan, PodPlan, Topology};
 use crate::traffic::Responder;
 
 /// The pods of each node, in this order.
-const PODS: [&str; 4] = ["server", "plain", "team", "chosen"];
+pub const PODS: [&str; 4] = ["server", "plain", "team", "chosen"];
 /// The namespace that has addresses of its own.
 const TEAM: &str = "team";
 /// The headless service of all servers.
 const HEADLESS: &str = "db";
-/// Port of the services.
-const PORT: u16 = 80;
 
 /// `east` and `west`, each a gateway node and a worker. The fields are in the order in which they have to end.
 #[derive(Debug)]
@@ -62,7 +60,11 @@ impl Scene {
         let mut ports = Vec::new();
         for cluster in [&mut pair.east, &mut pair.west] {
             cluster.start_workers()?;
-            ports.push(inhabit(cluster, responders)?);
+            ports.push(inhabit(cluster, responders, |services| {
+                let plan = cluster.plan();
+                let mut nodes = plan.nodes.iter();
+                nodes.try_for_each(|node| proxy::load(&node.namespace, &plan.pod_cidrs[0], services))
+            })?);
         }
         Ok((site(&pair.east, &ports[0])?, site(&pair.west, &ports[1])?))
     }
@@ -76,8 +78,15 @@ fn cluster_ip(plan: &ClusterPlan, number: usize) -> anyhow::Result<Ipv4Addr> {
     Ok(Ipv4Addr::from(u32::from(first) + 10 + u32::try_from(number)?))
 }
 
-/// Puts all objects there and starts the servers; returns their ports, node by node.
-fn inhabit(cluster: &Cluster, responders: &mut Vec<Responder>) -> anyhow::Result<Vec<u16>> {
+/// Puts all objects there and starts the servers, with services by `balance`; returns their ports, node by node.
+///
+/// # Errors
+/// The first thing that does not work.
+pub fn inhabit(
+    cluster: &Cluster,
+    responders: &mut Vec<Responder>,
+    balance: impl Fn(&[proxy::Service]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<u16>> {
     let (objects, plan) = (Objects::of(cluster), cluster.plan());
     // As users do: they come when the cluster has joined, and what is there first is served first.
     objects.cluster_egress()?;
@@ -102,9 +111,7 @@ fn inhabit(cluster: &Cluster, responders: &mut Vec<Responder>) -> anyhow::Result
         objects.export(&name)?;
     }
     objects.service(HEADLESS, ("app", HEADLESS), None)?;
-    for node in &plan.nodes {
-        proxy::load(&node.namespace, &plan.pod_cidrs[0], &services)?;
-    }
+    balance(&services)?;
     objects.export(HEADLESS)?;
     objects.egress(TEAM, "all", 2, None)?;
     objects.egress("default", "some", 1, Some("chosen"))?;
@@ -112,33 +119,37 @@ fn inhabit(cluster: &Cluster, responders: &mut Vec<Responder>) -> anyhow::Result
 }
 
 fn site(cluster: &Cluster, ports: &[u16]) -> anyhow::Result<Site> {
-    let (objects, nodes) = (Objects::of(cluster), &cluster.plan().nodes);
+    Ok(Site { gateway: actors(cluster, ports, 0)?, worker: actors(cluster, ports, 1)? })
+}
+
+/// Returns who is on node `number`, from 0, of a cluster whose servers have these ports, once globalnet has given all addresses.
+///
+/// # Errors
+/// If they are not given soon.
+pub fn actors(cluster: &Cluster, ports: &[u16], number: usize) -> anyhow::Result<Actors> {
+    let (objects, node): (_, &NodePlan) = (Objects::of(cluster), &cluster.plan().nodes[number]);
     let all = objects.cluster_egress()?;
     let (team, chosen) = (objects.egress_of(TEAM, "all")?, objects.egress_of("default", "some")?);
-    let actors = |number: usize| -> anyhow::Result<Actors> {
-        let node: &NodePlan = &nodes[number];
-        let client = |pod: usize, leaves_as: &[Ipv4Addr]| Client {
-            name: node.pods[pod].name.clone(),
-            netns: node.pods[pod].namespace.clone(),
-            leaves_as: leaves_as.to_vec(),
-        };
-        let host = Client { name: node.name.clone(), netns: node.namespace.clone(), leaves_as: all.clone() };
-        let service = objects.ingress_of(&format!("web-{number}"))?;
-        let headless = objects.ingress_of(&format!("pod-server-{number}"))?;
-        Ok(Actors {
-            plain: client(1, &all),
-            team: client(2, &team),
-            chosen: client(3, &chosen),
-            host,
-            server: Server {
-                name: node.pods[0].name.clone(),
-                netns: node.pods[0].namespace.clone(),
-                service: SocketAddr::new(service.into(), PORT),
-                headless: SocketAddr::new(headless.into(), ports[number]),
-            },
-        })
+    let client = |pod: usize, leaves_as: &[Ipv4Addr]| Client {
+        name: node.pods[pod].name.clone(),
+        netns: node.pods[pod].namespace.clone(),
+        leaves_as: leaves_as.to_vec(),
     };
-    Ok(Site { gateway: actors(0)?, worker: actors(1)? })
+    let host = Client { name: node.name.clone(), netns: node.namespace.clone(), leaves_as: all.clone() };
+    let service = objects.ingress_of(&format!("web-{number}"))?;
+    let headless = objects.ingress_of(&format!("pod-server-{number}"))?;
+    Ok(Actors {
+        plain: client(1, &all),
+        team: client(2, &team),
+        chosen: client(3, &chosen),
+        host,
+        server: Server {
+            name: node.pods[0].name.clone(),
+            netns: node.pods[0].namespace.clone(),
+            service: SocketAddr::new(service.into(), proxy::PORT),
+            headless: SocketAddr::new(headless.into(), ports[number]),
+        },
+    })
 }
 
 fn v4(pod: &PodPlan) -> anyhow::Result<Ipv4Addr> {

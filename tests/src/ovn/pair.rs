@@ -13,6 +13,25 @@ use crate::programs;
 use crate::topology::{Plan, PodPlan};
 use crate::wait::eventually;
 
+/// Where OVN leads packets to other clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OvnTopology {
+    /// By its own router to the node's management port.
+    ClusterRouter,
+    /// By a router of Submariner's own to the node's external bridge.
+    SubmarinerRouter,
+}
+
+impl OvnTopology {
+    /// Returns the setting's value.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ClusterRouter => "cluster-router",
+            Self::SubmarinerRouter => "submariner-router",
+        }
+    }
+}
+
 /// `east`, `west`, and the worker that writes east's OVN. The fields are in the order in which they have to end.
 #[derive(Debug)]
 pub struct OvnPair {
@@ -24,6 +43,7 @@ pub struct OvnPair {
     pub west: Cluster,
     /// The OVN of east's node.
     pub ovn: OvnNode,
+    topology: OvnTopology,
     plan: Plan,
     lab: Lab,
 }
@@ -35,13 +55,31 @@ impl OvnPair {
     /// # Errors
     /// The first thing that does not work.
     pub fn start(lab: &Lab, plan: &Plan, extra: &[String]) -> anyhow::Result<Self> {
+        Self::start_with(lab, plan, extra, OvnTopology::ClusterRouter)
+    }
+
+    /// The same with a topology.
+    ///
+    /// # Errors
+    /// The first thing that does not work.
+    pub fn start_with(
+        lab: &Lab,
+        plan: &Plan,
+        extra: &[String],
+        topology: OvnTopology,
+    ) -> anyhow::Result<Self> {
         let ovn = OvnNode::install(lab, plan.cluster("east"))?;
+        if topology == OvnTopology::SubmarinerRouter {
+            ovn.add_external(plan.cluster("east"))?;
+        }
         let mut settings = Settings::of(lab);
         settings.extra.extend(extra.iter().cloned());
         let west = Cluster::start(lab, plan.cluster("west"), &settings)?;
-        settings.wrap = ["env", "SUBMARINER_NETWORKPLUGIN=OVNKubernetes"].map(str::to_owned).into();
+        let plugin = "SUBMARINER_NETWORKPLUGIN=OVNKubernetes".to_owned();
+        settings.wrap =
+            ["env".to_owned(), plugin, format!("TRIESTE_OVN_TOPOLOGY={}", topology.name())].into();
         let east = Cluster::start(lab, plan.cluster("east"), &settings)?;
-        let mut pair = Self { sync: None, east, west, ovn, plan: plan.clone(), lab: lab.clone() };
+        let mut pair = Self { sync: None, east, west, ovn, topology, plan: plan.clone(), lab: lab.clone() };
         pair.start_sync()?;
         pair.east.wait_handshakes(1, CONNECT_TIMEOUT)?;
         pair.west.wait_handshakes(1, CONNECT_TIMEOUT)?;
@@ -61,6 +99,7 @@ impl OvnPair {
             .args(["--store", &format!("dir:{}", self.east.store().display()), "--namespace", NAMESPACE])
             .args(["--network-plugin=OVNKubernetes", "--cluster-id=east"])
             .args(["--node-name", &self.east.node().name, "--ovn-northbound", &self.ovn.northbound()])
+            .args(["--ovn-southbound", &self.ovn.southbound(), "--ovn-topology", self.topology.name()])
             .args(["--cluster-cidrs", &list(&cluster.pod_cidrs)])
             .args(["--service-cidrs", &list(&cluster.service_cidrs)])
             .env("TRIESTE_PASS_FILE", self.lab.directory().join("plugin-sync.json")))
@@ -75,6 +114,12 @@ impl OvnPair {
         Ok(())
     }
 
+    /// Returns the names and addresses of both.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     /// Returns a pod.
     #[must_use]
     pub fn pod(&self, cluster: &str, number: usize) -> &PodPlan {
@@ -87,12 +132,12 @@ impl OvnPair {
         &self.pod(cluster, number).namespace
     }
 
-    /// Waits until OVN leads to every network of the other cluster, and has told its switch.
+    /// Waits until OVN leads to every network of the other cluster, and to the own global ones, and has told its switch.
     ///
     /// # Errors
     /// If it does not within [`CONNECT_TIMEOUT`].
     pub fn wait_policies(&self) -> anyhow::Result<()> {
-        let wanted = self.plan.cluster("west").subnets().len();
+        let wanted = self.plan.cluster("west").subnets().len() + self.plan.cluster("east").global_cidrs.len();
         eventually(&format!("{wanted} policies"), CONNECT_TIMEOUT, || {
             let found = self.count_policies()?;
             anyhow::ensure!(found == wanted, "there are {found}");

@@ -20,6 +20,8 @@ mod networks;
 mod path;
 mod plugin_macvlan;
 mod plugin_ovn;
+mod plugin_ovn_globalnet;
+mod plugin_ovn_router;
 mod probe;
 mod secrets;
 mod tunnel_probe;

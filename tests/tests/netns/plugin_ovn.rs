@@ -19,15 +19,15 @@ use trieste_tests::traffic::{self, Responder, pattern};
 use trieste_tests::wait::eventually;
 
 /// Inner addresses of both clusters, in tcpdump's words.
-const INNER: &str =
+pub(super) const INNER: &str =
     "net 10.1.0.0/16 or net 10.2.0.0/16 or net 10.101.0.0/16 or net fd00:1::/48 or net fd00:2::/48";
 
-fn targets(addresses: &[std::net::IpAddr], port: u16) -> Vec<SocketAddr> {
+pub(super) fn targets(addresses: &[std::net::IpAddr], port: u16) -> Vec<SocketAddr> {
     addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()
 }
 
 /// Sends to each of these; all have to arrive with the sender's own address.
-fn reach(from: &Namespace, to: &[SocketAddr]) {
+pub(super) fn reach(from: &Namespace, to: &[SocketAddr]) {
     let bytes = pattern(200_000);
     for target in to {
         let receipt =

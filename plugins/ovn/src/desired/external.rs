@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_ovsdb::value::Datum;
 
 use crate::chassis::Chassis;
 use crate::condition::{Condition, Conditions};
@@ -13,7 +14,7 @@ use crate::constants::{
 };
 use crate::family::Family;
 use crate::rows::{RowId, Rows};
-use crate::table::Table;
+use crate::table::{LOAD_BALANCER, Table};
 use crate::wanted::Wanted;
 
 /// The gateway node as OVN-Kubernetes set it up.
@@ -25,6 +26,8 @@ pub(super) struct External {
     pub(super) chassis: Vec<String>,
     /// Per family: the address and prefix of our port, and the host's address that packets are sent to.
     pub(super) links: BTreeMap<Family, (IpNet, IpAddr)>,
+    /// The load balancers of the node's own switch: those of the cluster's services.
+    pub(super) balancers: Datum,
     /// The name of the node's own port, for people.
     pub(super) port: String,
 }
@@ -51,7 +54,9 @@ pub(super) fn find(
     }
     let (switch, port_row) = (switch?, port_row?);
     let links = links(rows, node, port_row, &port);
-    (!names.is_empty()).then_some(External { switch, chassis: names, links, port })
+    let own = rows.named(Table::LogicalSwitch, node);
+    let balancers = own.map_or_else(Datum::empty, |(_, entry)| entry.column(LOAD_BALANCER));
+    (!names.is_empty()).then_some(External { switch, chassis: names, links, balancers, port })
 }
 
 fn existing(rows: &Rows, table: Table, name: String, conditions: &mut Conditions) -> Option<RowId> {

@@ -100,6 +100,9 @@ fn networks_that_are_not_a_clusters_to_have_are_left_out_and_change_nothing_else
         "127.0.0.0/8",
         "169.254.34.0/29",
         "224.0.0.0/4",
+        "224.0.0.0/3",
+        "240.1.0.0/16",
+        "255.255.255.255/32",
         "fe80::/64",
         "ff00::/8",
         "fd53:7562:6d34::/126",
@@ -119,6 +122,20 @@ fn networks_that_are_not_a_clusters_to_have_are_left_out_and_change_nothing_else
         let text = condition.to_string();
         assert!(text.contains("cluster east") && text.contains(": it "), "{text}");
     }
+}
+
+#[test]
+fn global_networks_are_remote_like_others_and_so_is_the_own_one() {
+    let objects = [
+        route("east", RouteKind::Gateway, &["10.128.0.2"], &["242.1.0.0/16"]),
+        route("west", RouteKind::Gateway, &["10.128.0.2"], &["242.2.0.0/16"]),
+    ];
+    let (networks, conditions) = read(Zone::Gateway, &objects, &["242.3.0.0/16"]);
+    assert_eq!(
+        networks,
+        [open("242.1.0.0/16", "10.128.0.2"), open("242.2.0.0/16", "10.128.0.2"), closed("242.3.0.0/16")]
+    );
+    assert_eq!(conditions, []);
 }
 
 #[test]

@@ -81,6 +81,47 @@ fn plugin_ovn_another_nodes_own_packets_go_to_ovn_and_enter_from_there() {
 }
 
 #[test]
+fn plugin_ovn_by_the_external_bridge_a_gateway_hands_to_submariners_router_and_others_go_to_ovn_as_ever() {
+    let mut state = node("a-gw1");
+    state.node.has_submariner_router = true;
+    let missing = |state: &ClusterState| -> Vec<(String, Family)> {
+        let conditions = Ovn.desired(state).conditions.into_iter();
+        let missing = conditions.filter_map(|condition| {
+            let Condition::NoManagementPort { device, family } = condition else { return None };
+            Some((device, family))
+        });
+        missing.collect()
+    };
+    assert_eq!(missing(&state), [("br-local".to_owned(), Family::V4)]);
+    assert!(!routes(&state).iter().any(|route| route.contains("table 149")), "nothing enters OVN elsewhere");
+    for network in ["169.254.33.1/24", "fe80::1/64", "fd33::7/64"] {
+        let network = network.parse().unwrap();
+        state.addresses.insert(DeviceAddress { device: "br-local".into(), network });
+    }
+    state.mtus.insert("br-local".to_owned(), 1500);
+    assert_eq!(missing(&state), []);
+    assert_eq!(
+        routes(&state),
+        [
+            "10.1.0.0/16 via 169.254.33.7 dev br-local table 149 mtu 1400",
+            "100.65.0.0/16 via 169.254.33.7 dev br-local table 149 mtu 1400",
+            "fd00:1::/48 via fd33::8 dev br-local table 149 mtu 1400",
+            "fd00:65::/112 via fd33::8 dev br-local table 149 mtu 1400",
+            "10.2.0.0/16 dev submariner src 10.1.1.2 table 150",
+            "fd00:2::/48 dev submariner src fd00:1:0:1::2 table 150 mtu 1420",
+        ]
+    );
+    let hostnet = Ovn.desired(&state).hostnet;
+    // Pods' packets are not from a remote cluster: what comes by the bridge with such a source is forged.
+    assert_eq!(hostnet.guard.unwrap().inlets, ["lo", "submariner"].map(str::to_owned).into());
+
+    let mut other = node("a-w1");
+    let before = Ovn.desired(&other);
+    other.node.has_submariner_router = true;
+    assert_eq!(Ovn.desired(&other), before);
+}
+
+#[test]
 fn plugin_ovn_without_a_gateway_everything_is_refused() {
     let mut state = node("a-w1");
     state.endpoints.retain(|endpoint| endpoint.cluster != "a");
@@ -160,4 +201,23 @@ fn plugin_ovn_globalnet_changes_the_size_of_segments_alone() {
     let mut after = Ovn.desired(&state);
     let clamp = after.hostnet.guard.as_mut().and_then(|guard| guard.clamp.take());
     assert_eq!((clamp, after), (Some(1500 - 120 - 40), before));
+}
+
+#[test]
+fn plugin_ovn_globalnet_segments_fit_the_management_port_unless_the_node_says_their_size() {
+    let mut state = node("a-gw1");
+    state.node.has_globalnet = true;
+    let clamp = |state: &ClusterState| Ovn.desired(state).hostnet.guard.unwrap().clamp;
+    for endpoint in &mut state.endpoints {
+        endpoint.backend = "vxlan".to_owned();
+        endpoint.interface = Some("submariner".to_owned());
+    }
+    assert_eq!(clamp(&state), Some(1400 - 40));
+    state.mtus.insert(MANAGEMENT_PORT.to_owned(), 1500);
+    assert_eq!(clamp(&state), Some(1500 - 50 - 40));
+    state.mtus.remove(MANAGEMENT_PORT);
+    assert_eq!(clamp(&state), Some(1500 - 50 - 40));
+    state.mtus.insert(MANAGEMENT_PORT.to_owned(), 1400);
+    state.nodes.iter_mut().for_each(|node| node.clamp_mss = Some(1390));
+    assert_eq!(clamp(&state), Some(1390));
 }

@@ -143,3 +143,49 @@ fn plugin_ovn_a_topology_is_changed_without_leaving_rows() {
     converge(&ovn, &Facts::upstream());
     assert_eq!(ovn.everything(), first);
 }
+
+#[test]
+fn plugin_ovn_the_submariner_router_balances_what_the_gateways_switch_does() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1", "node2"], Addresses::V4);
+    for (service, node) in [("web", "node1"), ("db", "node1"), ("other", "node2")] {
+        let address = format!("172.30.0.{}:80", service.len());
+        ovn.nbctl(&["lb-add", service, &address, "10.128.0.5:8080", "tcp"]);
+        ovn.nbctl(&["ls-lb-add", node, service]);
+    }
+    let balanced = || {
+        let list = ovn.nbctl(&["lr-lb-list", "submariner_router"]);
+        ["web", "db", "other"].map(|service| list.contains(service))
+    };
+    let before = ovn.everything();
+    let mut facts = Facts::proposal();
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [true, true, false]);
+
+    // A service comes to the switch and goes, one is gone altogether, and somebody else's hand is put right.
+    ovn.nbctl(&[
+        "lb-add",
+        "new",
+        "172.30.0.9:80",
+        "10.128.0.5:8080",
+        "tcp",
+        "--",
+        "ls-lb-add",
+        "node1",
+        "new",
+    ]);
+    ovn.nbctl(&["ls-lb-del", "node1", "db"]);
+    ovn.nbctl(&["lr-lb-add", "submariner_router", "other"]);
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [true, false, false]);
+    assert!(ovn.nbctl(&["lr-lb-list", "submariner_router"]).contains("new"));
+    ovn.nbctl(&["lb-del", "new"]);
+    assert_eq!(apply(&ovn, &facts), (0, Vec::new()), "the server has removed it everywhere");
+
+    facts.gateway_node = Some("node2".to_owned());
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [false, false, true]);
+    remove_all(&ovn);
+    ovn.nbctl(&["ls-lb-add", "node1", "db"]);
+    assert_eq!(ovn.everything(), before);
+}
