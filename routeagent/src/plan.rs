@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use trieste_reconcile::{Step, diff, steps};
 
 use crate::change::Change;
 use crate::condition::Condition;
@@ -79,8 +80,9 @@ pub(crate) fn plan_routes(
         ensure_route(route, index, &mut plan);
     }
     let is_uninstalled = desired.guard.is_none();
+    let (adding, mut removing) = rules(desired, observed);
     if is_uninstalled {
-        remove_rules(desired, observed, &mut plan);
+        plan.changes.append(&mut removing);
         // The table is where the former values are remembered.
         plan.changes.extend(settings::restore(observed));
     }
@@ -97,13 +99,11 @@ pub(crate) fn plan_routes(
     for route in opening {
         ensure_route(route, index, &mut plan);
     }
-    add_rules(desired, observed, &mut plan);
+    plan.changes.extend(adding);
     plan.changes.extend(uplinks.flatten().map(Change::Guard));
     add_exceptions(desired, observed, is_guardable, &mut plan);
-    if !is_uninstalled {
-        // The main table of a node that stops being a gateway leads to the others before its gateway table is out of use.
-        remove_rules(desired, observed, &mut plan);
-    }
+    // The main table of a node that stops being a gateway leads to the others before its gateway table is out of use.
+    plan.changes.append(&mut removing);
     remove_routes(&wanted, index, destinations, &mut plan);
     plan.changes.extend(nexthops.removing.into_iter().map(Change::Nexthops));
     plan.changes.extend(vxlan.removing.into_iter().map(Change::BetweenNodes));
@@ -172,23 +172,22 @@ fn installable<'a>(
 }
 
 fn ensure_route(route: &Route, index: &RouteIndex, plan: &mut Plan) {
-    let (ours, foreign): (Vec<&ObservedRoute>, Vec<&ObservedRoute>) =
-        index.of(route).partition(|there| there.is_ours());
-    let right = ours.iter().position(|there| there.as_route().as_ref() == Some(route));
-    match (right, ours.first()) {
-        (Some(_), _) => {}
-        // Replacing would take whichever comes first in the kernel's list.
-        (None, _) if !foreign.is_empty() => {
-            plan.conditions.insert(Condition::Occupied(route.clone()));
-            return;
-        }
-        (None, Some(_)) => plan.changes.push(Change::ReplaceRoute(route.clone())),
-        (None, None) => plan.changes.push(Change::AddRoute(route.clone())),
-    }
+    let is_ours = |there: &&ObservedRoute| there.is_ours();
+    let is_right =
+        |there: &&ObservedRoute, route: &&Route| there.is_ours() && there.as_route().as_ref() == Some(*route);
     // IPv4 allows several routes in one place; the first one wins, and only the right one may stay.
-    let keep = right.unwrap_or(0);
-    let doubles = ours.into_iter().enumerate().filter(|(at, _)| *at != keep).map(|(_, there)| there.clone());
-    plan.changes.extend(doubles.map(Change::RemoveRoute));
+    for step in steps(Some(route), index.of(route), is_ours, is_right) {
+        plan.changes.push(match step {
+            Step::Add(route) => Change::AddRoute(route.clone()),
+            Step::Change(_, route) => Change::ReplaceRoute(route.clone()),
+            Step::Remove(there) => Change::RemoveRoute(there.clone()),
+            // Replacing would take whichever comes first in the kernel's list.
+            Step::Blocked(route, _) => {
+                plan.conditions.insert(Condition::Occupied(route.clone()));
+                continue;
+            }
+        });
+    }
 }
 
 /// Removes our routes that nobody wants, to some destinations or all of them.
@@ -225,14 +224,6 @@ fn make_between_nodes(making: Vec<VxlanChange>, settings: impl IntoIterator<Item
     plan.changes.extend(neighbours.into_iter().map(Change::BetweenNodes));
 }
 
-fn add_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
-    for rule in desired.rules.iter().filter(|rule| observed.families.contains(&rule.family)) {
-        if !observed.rules.iter().any(|there| there.rule == *rule) {
-            plan.changes.push(Change::AddRule(rule.clone()));
-        }
-    }
-}
-
 /// Returns `true` if Submariner's route agent was here a moment ago, and ours has not been.
 fn is_moving_over(observed: &Observed) -> bool {
     // That of its gateway stays while that one runs, and says nothing of the agent.
@@ -251,18 +242,23 @@ fn add_exceptions(desired: &HostNet, observed: &Observed, is_guardable: bool, pl
     plan.conditions.extend(conditions);
 }
 
-/// Removes our rules that nobody wants, and doubles of the ones that are wanted.
-fn remove_rules(desired: &HostNet, observed: &Observed, plan: &mut Plan) {
-    let mut kept = BTreeSet::new();
-    // Backwards: the lookup of the gateway table goes before the exception from it.
-    let mut ours: Vec<Rule> =
-        observed.rules.iter().filter(|there| there.is_ours()).map(|there| there.rule.clone()).collect();
-    ours.sort();
-    for rule in ours.into_iter().rev() {
-        if !(desired.rules.contains(&rule) && kept.insert(rule.clone())) {
-            plan.changes.push(Change::RemoveRule(rule));
+/// Returns the changes that add rules, and those that remove ours that nobody wants and doubles of the ones that are wanted.
+fn rules(desired: &HostNet, observed: &Observed) -> (Vec<Change>, Vec<Change>) {
+    let wanted = desired.rules.iter().map(|rule| (rule, rule));
+    let there = observed.rules.iter().map(|there| (&there.rule, there));
+    let (mut adding, mut removing) = (Vec::new(), Vec::new());
+    for step in diff(wanted, there, |there| there.is_ours(), |there, wanted| there.rule == **wanted) {
+        match step {
+            Step::Add(rule) if !observed.families.contains(&rule.family) => {}
+            Step::Add(rule) => adding.push(Change::AddRule(rule.clone())),
+            Step::Remove(there) => removing.push(there.rule.clone()),
+            // The place of a rule is its content.
+            Step::Change(..) | Step::Blocked(..) => {}
         }
     }
+    // Backwards: the lookup of the gateway table goes before the exception from it.
+    removing.sort_by(|one, other| other.cmp(one));
+    (adding, removing.into_iter().map(Change::RemoveRule).collect())
 }
 
 #[cfg(test)]

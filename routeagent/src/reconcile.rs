@@ -341,26 +341,23 @@ impl<H: Host> Reconciler<H> {
 
     /// Applies what can be applied; returns what failed.
     async fn apply(&self, plan: &Plan, conditions: &mut BTreeSet<Condition>) -> Vec<Change> {
-        let (mut failed, mut made) = (Vec::new(), 0);
-        for change in &plan.changes {
-            if is_outdated(change, &self.live) {
-                continue;
-            }
-            if let Some(condition) = waits_for(change, &failed) {
-                conditions.extend(condition);
-                continue;
-            }
-            match self.host.apply(change).await {
-                Ok(()) => {
-                    made += 1;
-                    match made {
-                        ..=MOST_LINES => info!(driver = self.driver.name(), %change, "change made"),
-                        _ => debug!(driver = self.driver.name(), %change, "change made"),
-                    }
+        let mut pass = trieste_reconcile::Pass::new(&plan.changes);
+        loop {
+            let waits = |change: &&Change, failed: &[&Change]| {
+                let condition = waits_for(change, failed);
+                let has_to_wait = condition.is_some() || is_outdated(change, &self.live);
+                conditions.extend(condition.flatten());
+                has_to_wait
+            };
+            let Some(change) = pass.next_change(waits) else { break };
+            let outcome = self.host.apply(change).await;
+            match &outcome {
+                Ok(()) if pass.made.len() < MOST_LINES => {
+                    info!(driver = self.driver.name(), %change, "change made");
                 }
+                Ok(()) => debug!(driver = self.driver.name(), %change, "change made"),
                 Err(error) => {
                     debug!(%change, %error, "cannot apply change");
-                    failed.push(change.clone());
                     conditions.insert(if let PortError::NoNft = error {
                         Condition::NoNft
                     } else {
@@ -368,11 +365,12 @@ impl<H: Host> Reconciler<H> {
                     });
                 }
             }
+            pass.record(change, outcome);
         }
-        if made > MOST_LINES {
-            info!(driver = self.driver.name(), more = made - MOST_LINES, "more changes of the same pass");
+        if let Some(more) = pass.made.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+            info!(driver = self.driver.name(), more, "more changes of the same pass");
         }
-        failed
+        pass.failed.into_iter().cloned().collect()
     }
 }
 

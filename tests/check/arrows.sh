@@ -52,7 +52,8 @@ allowed trieste-diagnose trieste-control
 allowed trieste-packaging
 allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
-allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects
+allowed trieste-reconcile
+allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects trieste-reconcile
 allowed trieste-dns
 allowed trieste-ovsdb trieste-control
 allowed trieste-ovn trieste-ovsdb trieste-control
@@ -67,5 +68,6 @@ pure trieste-nat
 pure trieste-cables boringtun
 pure trieste-pipeline boringtun
 pure trieste-dns
+pure trieste-reconcile
 [ "$status" -ne 0 ] || echo "every arrow is an allowed one"
 exit "$status"

@@ -107,10 +107,10 @@ pub(super) fn left_out(state: &ClusterState, live: &Live) -> Vec<Condition> {
 }
 
 /// Returns `Some` if a change must not be made after these have failed, with the condition that follows, if any.
-pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Condition>> {
+pub(super) fn waits_for(change: &Change, failed: &[&Change]) -> Option<Option<Condition>> {
     let is_of_filter = |change: &Change| matches!(change, Change::Guard(_));
     let is_unguarded =
-        failed.iter().any(|failed| is_of_filter(failed) && *failed != Change::Guard(GuardChange::Remove));
+        failed.iter().any(|failed| is_of_filter(failed) && **failed != Change::Guard(GuardChange::Remove));
     if is_unguarded && change.needs_guard() {
         return Some(Some(Condition::Unguarded));
     }
@@ -125,7 +125,7 @@ pub(super) fn waits_for(change: &Change, failed: &[Change]) -> Option<Option<Con
 }
 
 /// Returns `true` if a removal has to wait: without what ours does in its place, or while something may still use it.
-fn removal_waits(removal: &Removal, failed: &[Change]) -> bool {
+fn removal_waits(removal: &Removal, failed: &[&Change]) -> bool {
     let may_be_used = |failed: &Change| {
         matches!(failed, Change::Takeover(Removal::Chains { .. } | Removal::NftTable(_)))
             && matches!(removal, Removal::Set(_))

@@ -360,7 +360,7 @@ fn a_removal_waits_for_what_is_ours_and_a_set_for_the_chains_that_use_it() {
         family: Family::V4,
         arguments: Vec::new(),
     });
-    let waits = |change: &Change, failed: &Change| waits_for(change, std::slice::from_ref(failed)).is_some();
+    let waits = |change: &Change, failed: &Change| waits_for(change, &[failed]).is_some();
     let ours = Change::AddRule(crate::hostnet::Rule::gateway(Family::V4));
     for removal in [&chains(Table::Nat), &chains(Table::Filter), &device, &set] {
         assert!(waits(removal, &ours), "{removal}");

@@ -131,3 +131,6 @@ pub(super) fn has_ours(object: &Object) -> bool {
 pub(super) fn is_kept(written: &Object, kept: &Object) -> bool {
     entries(written) == entries(kept)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,93 @@
 //! What holds for every plan.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use proptest::prelude::*;
+use trieste_reconcile::Host;
+use trieste_reconcile::laws::{Model, check};
 
 use super::strategies::{hostnets, observations};
 use super::*;
 
+/// The kernel of `model.rs`, which refuses what a kernel refuses.
+#[derive(Debug, Clone)]
+struct Kernel(Observed);
+
+impl Host for Kernel {
+    type Wanted = HostNet;
+    type Observed = Observed;
+    type Change = Change;
+    type Error = &'static str;
+
+    fn observe(&self) -> Result<Observed, &'static str> {
+        Ok(self.0.clone())
+    }
+
+    fn plan(wanted: &HostNet, observed: &Observed) -> Vec<Change> {
+        plan(wanted, observed).changes
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), &'static str> {
+        if needed_device(change).is_some_and(|device| !self.0.links.contains_key(device)) {
+            return Err("no such device");
+        }
+        let (before, one) = (self.0.clone(), Plan { changes: vec![change.clone()], ..Plan::default() });
+        self.0 = catch_unwind(AssertUnwindSafe(|| model::apply(before, &one))).map_err(|_| "refused")?;
+        Ok(())
+    }
+
+    fn waits(change: &Change, failed: &[Change]) -> bool {
+        change.needs_guard() && failed.iter().any(|failed| matches!(failed, Change::Guard(_)))
+    }
+}
+
+/// Returns the device that has to be there for a change.
+fn needed_device(change: &Change) -> Option<&str> {
+    match change {
+        Change::BetweenNodes(VxlanChange::Make(_)) => None,
+        Change::BetweenNodes(_) => Some(VX_DEVICE),
+        Change::AddRoute(route) | Change::ReplaceRoute(route) => route.hop.device(),
+        Change::Set(sysctl, _) if sysctl.device == VX_DEVICE => Some(VX_DEVICE),
+        Change::Set(..)
+        | Change::RemoveRoute(_)
+        | Change::AddRule(_)
+        | Change::RemoveRule(_)
+        | Change::Guard(_)
+        | Change::Services(_)
+        | Change::Clusterset(_)
+        | Change::Foreign(_)
+        | Change::Nexthops(_)
+        | Change::Takeover(_) => None,
+    }
+}
+
+impl Model for Kernel {
+    type Foreign = (Vec<ObservedRoute>, Vec<ObservedRule>);
+
+    fn foreign(&self) -> Self::Foreign {
+        let mut routes: Vec<_> = self.0.routes.iter().filter(|route| !route.is_ours()).cloned().collect();
+        let mut rules: Vec<_> = self.0.rules.iter().filter(|rule| !rule.is_ours()).cloned().collect();
+        routes.sort();
+        rules.sort();
+        (routes, rules)
+    }
+
+    fn ours(&self) -> Vec<String> {
+        let routes = self.0.routes.iter().filter(|route| route.is_ours()).map(|route| format!("{route:?}"));
+        let rules = self.0.rules.iter().filter(|rule| rule.is_ours()).map(|rule| format!("{rule:?}"));
+        let guard = matches!(self.0.guard, ObservedGuard::Present(_)).then(|| "guard".to_owned());
+        routes.chain(rules).chain(guard).collect()
+    }
+}
+
 proptest! {
+    #[test]
+    fn plans_keep_the_laws_of_every_reconciler(
+        desired in hostnets(), observed in observations(), number in any::<usize>(),
+    ) {
+        prop_assert_eq!(check(&Kernel(observed), &desired, number), Ok(()));
+    }
+
     #[test]
     fn a_plan_applied_leaves_nothing_to_plan(desired in hostnets(), observed in observations()) {
         let after = model::apply(observed.clone(), &plan(&desired, &observed));

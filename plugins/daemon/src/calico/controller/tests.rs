@@ -1,9 +1,13 @@
 //! The controller against a model of Calico's API.
 
+mod laws;
+
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use trieste_control::api::{GatewayRoute, Object, ObjectMeta, Resource as _, RouteSpec, closed_routes_name};
+use trieste_control::api::{
+    GatewayRoute, Object, ObjectMeta, Resource as _, RouteSpec, closed_routes_name, label,
+};
 
 use super::*;
 
