@@ -70,60 +70,93 @@ impl NetworksController {
         self.followed = read.unwrap_or_default();
     }
 
-    /// Returns the networks that a source says, and the entries of its list; `None` if that cannot be said.
-    fn read(
-        &self,
-        source: Source,
-        object: &Object,
-        recorded: &BTreeSet<IpNet>,
-    ) -> Option<[BTreeSet<IpNet>; 2]> {
+    /// Returns the networks in a source's objects; `None` if they cannot be read.
+    fn read(&self, source: Source, recorded: &BTreeSet<IpNet>) -> Option<BTreeSet<IpNet>> {
         // What was read before an outage may be older than what `join` has found.
         let cache = self.caches.get(&source.kind()).filter(|cache| cache.is_complete())?;
         if self.unread.contains_key(&source.kind()) {
             return None;
         }
         let found = source.found(cache.objects(), recorded);
-        let there = entries(object, source.key())?;
         // Every cluster has some: where there are none, they are somewhere else by now.
-        (!found.is_empty()).then_some([found, there])
+        (!found.is_empty()).then_some(found)
     }
 
     /// Returns the ConfigMap as it should be, and what cannot be in it.
     fn corrected(&self, object: &Object) -> (Object, Vec<String>) {
         let (mut new, mut followed, mut problems) = (object.clone(), self.followed.clone(), Vec::new());
-        for (source, recorded) in &self.followed.0 {
-            // What another source has added to the same list is as if somebody had.
-            let Some([found, there]) = self.read(*source, &new, recorded) else { continue };
-            let others = ClusterNetworks::KEYS.into_iter().filter(|key| *key != source.key());
+        let lists: BTreeSet<&str> = followed.0.keys().map(|source| source.key()).collect();
+        for key in lists {
+            let of_list = self.followed.0.iter().filter(|(source, _)| source.key() == key);
+            let sources: BTreeMap<Source, Reading<'_>> = of_list
+                .map(|(source, recorded)| {
+                    (*source, Reading { recorded, found: self.read(*source, recorded) })
+                })
+                .collect();
+            let others = ClusterNetworks::KEYS.into_iter().filter(|other| *other != key);
             let others: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
-            let theirs: BTreeSet<IpNet> = there.difference(recorded).copied().collect();
-            // Whatever somebody adds beside it: gateways say what cannot be together, and what is in force stays.
-            let mut ours: BTreeSet<IpNet> = found.intersection(recorded).copied().collect();
-            ours.retain(|network| there.contains(network));
-            let mut missing: Vec<IpNet> = found.difference(&ours).copied().collect();
-            missing.sort_by_key(IpNet::prefix_len);
-            for network in missing {
-                match room(network, &[&others, &theirs, &ours]) {
-                    Room::Free => drop(ours.insert(network)),
-                    Room::Covered => {}
-                    Room::None(why) => {
-                        problems.push(format!("{network} of {} is not announced: {why}", source.kind()));
-                    }
-                }
+            let Some(there) = entries(&new, key) else { continue };
+            let networks = corrected_list(&sources, &there, &others, &mut problems);
+            for (source, reading) in &sources {
+                let ours = reading.found.as_ref().map(|found| found & &networks.ours);
+                followed.0.extend(ours.map(|ours| (*source, ours)));
             }
-            let networks: BTreeSet<IpNet> = theirs.union(&ours).copied().collect();
+            let networks = &networks.theirs | &networks.ours;
             if networks != there {
                 let text = networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
                 let data = new.body.entry("data").or_insert_with(|| json!({}));
-                data.as_object_mut().map(|data| data.insert(source.key().to_owned(), json!(text)));
+                data.as_object_mut().map(|data| data.insert(key.to_owned(), json!(text)));
             }
-            followed.0.insert(*source, ours);
         }
         if followed != self.followed {
             new.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
         }
         (new, problems)
     }
+}
+
+/// What a source's objects named when its list was written, and what they name now, if that can be read.
+struct Reading<'a> {
+    recorded: &'a BTreeSet<IpNet>,
+    found: Option<BTreeSet<IpNet>>,
+}
+
+/// The entries of a list: somebody's, and those of its sources.
+struct Entries {
+    theirs: BTreeSet<IpNet>,
+    ours: BTreeSet<IpNet>,
+}
+
+/// Returns what a list should have of the entries that are `there` and of its sources' networks. An entry stays as long as one
+/// of them has it, or had it and cannot be read.
+fn corrected_list(
+    sources: &BTreeMap<Source, Reading<'_>>,
+    there: &BTreeSet<IpNet>,
+    others: &BTreeSet<IpNet>,
+    problems: &mut Vec<String>,
+) -> Entries {
+    let recorded: BTreeSet<IpNet> = sources.values().flat_map(|reading| reading.recorded).copied().collect();
+    let is_wanted = |network: &&IpNet| {
+        sources.values().any(|reading| reading.found.as_ref().unwrap_or(reading.recorded).contains(*network))
+    };
+    let theirs: BTreeSet<IpNet> = there.difference(&recorded).copied().collect();
+    // Whatever somebody adds beside it: gateways say what cannot be together, and what is in force stays.
+    let mut ours: BTreeSet<IpNet> = there.intersection(&recorded).filter(is_wanted).copied().collect();
+    let found = sources
+        .iter()
+        .flat_map(|(source, reading)| reading.found.iter().flatten().map(|net| (*net, *source)));
+    let mut missing: Vec<(IpNet, Source)> = found.filter(|(network, _)| !ours.contains(network)).collect();
+    missing.sort_by_key(|(network, _)| network.prefix_len());
+    for (network, source) in missing {
+        match room(network, &[others, &theirs, &ours]) {
+            Room::Free => drop(ours.insert(network)),
+            Room::Covered => {}
+            Room::None(why) => {
+                problems.push(format!("{network} of {} is not announced: {why}", source.kind()));
+            }
+        }
+    }
+    Entries { theirs, ours }
 }
 
 /// Whether a network can be added to others. Gateways take all or none.

@@ -2,9 +2,10 @@
 
 use ipnet::IpNet;
 use serde_json::Value;
+use trieste_control::live_networks::Source;
 
 use super::flags::{cidrs, document, flag};
-use super::{Observed, Subnets};
+use super::{Observed, Subnets, tracked};
 
 /// CIDRs that one source names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,11 @@ impl Candidate {
     fn part(self) -> Self {
         Self { is_part: true, ..self }
     }
+}
+
+/// Returns what objects say that gateways can follow, if that is anything.
+pub(super) fn of_source(observed: &Observed, source: Source, called: &str) -> Option<Candidate> {
+    Candidate::of(called, tracked::networks(observed, source).into_iter().collect())
 }
 
 /// Sources of pod CIDRs that do not depend on the plugin, best first; nodes last.
@@ -135,10 +141,7 @@ fn kubeadm(observed: &Observed, field: &str) -> Option<String> {
 }
 
 fn of_service_cidrs(observed: &Observed) -> Option<Candidate> {
-    let ranges =
-        observed.others.get("ServiceCIDR")?.iter().filter_map(|range| range["spec"]["cidrs"].as_array());
-    let nets: Vec<&str> = ranges.flatten().filter_map(Value::as_str).collect();
-    Candidate::of("the ServiceCIDR objects", cidrs(&nets.join(",")))
+    of_source(observed, Source::ServiceCidrs, "the ServiceCIDR objects")
 }
 
 /// What the nodes' parts add up to: neighbours become one.

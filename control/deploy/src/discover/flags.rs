@@ -3,6 +3,8 @@
 use ipnet::IpNet;
 use serde_json::Value;
 
+use super::Observed;
+
 /// Most CIDRs that one source may name.
 const MOST: usize = 64;
 
@@ -68,6 +70,16 @@ pub(super) fn entry<'a>(map: &'a Value, key: &str) -> Option<&'a str> {
 /// A ConfigMap's entry that is a YAML (or JSON) document.
 pub(super) fn document(map: &Value, key: &str) -> Option<Value> {
     serde_saphyr::from_str(entry(map, key)?).ok()
+}
+
+/// Cilium's ConfigMap.
+pub(super) const CILIUM_CONFIG: &str = "kube-system/cilium-config";
+/// Cilium's mode in which the networks of pods stand in CiliumPodIPPools.
+pub(super) const MULTI_POOL: &str = "multi-pool";
+
+/// Returns how Cilium gives addresses to pods.
+pub(super) fn ipam(observed: &Observed) -> Option<&str> {
+    entry(observed.config_maps.get(CILIUM_CONFIG)?, "ipam")
 }
 
 #[cfg(test)]

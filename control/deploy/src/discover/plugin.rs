@@ -1,15 +1,12 @@
 //! Which network plugin a cluster has, and what that one's own configuration says of pods and services.
 
-use std::collections::BTreeSet;
-
-use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::live_networks::Source;
 use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_ovn_kubernetes};
 
-use super::candidates::Candidate;
-use super::flags::{cidrs, document, entry, variable};
-use super::{Observed, Plugin, tracked};
+use super::candidates::{Candidate, of_source};
+use super::flags::{CILIUM_CONFIG, MULTI_POOL, cidrs, document, entry, ipam, variable};
+use super::{Observed, Plugin};
 
 /// A plugin and what it says itself.
 pub(super) struct Found {
@@ -56,12 +53,13 @@ fn openshift(observed: &Observed) -> Option<Found> {
         _ => super::GENERIC,
     };
     let source = "OpenShift's Network cluster";
-    let texts = |list: &Value, of: fn(&Value) -> Option<&str>| -> String {
-        list.as_array().into_iter().flatten().filter_map(of).collect::<Vec<_>>().join(",")
-    };
-    let pods = texts(&network["spec"]["clusterNetwork"], |entry| entry["cidr"].as_str());
-    let services = texts(&network["spec"]["serviceNetwork"], Value::as_str);
-    Some(Found::new(name, source).pods(source, Some(&pods)).services(source, Some(&services)))
+    let mut found = Found::new(name, source);
+    for (of, candidates) in
+        [(Source::OpenShiftPods, &mut found.pods), (Source::OpenShiftServices, &mut found.services)]
+    {
+        candidates.extend(of_source(observed, of, source));
+    }
+    Some(found)
 }
 
 fn ovn_kubernetes(observed: &Observed) -> Option<Found> {
@@ -104,16 +102,13 @@ fn calico(observed: &Observed) -> Option<Found> {
     };
     // Pools that are switched off give no addresses, those for load balancers none to pods; and those that Submariner made are
     // other clusters'.
-    let nets = listed(&tracked::networks(observed, Source::CalicoPools));
+    let mut found = Found::new("calico", source);
+    found.pods.extend(of_source(observed, Source::CalicoPools, "Calico's IPPools"));
     let env = object_of(observed, "calico-node");
     let v4 = env.and_then(|set| variable(set, "CALICO_IPV4POOL_CIDR"));
     let v6 = env.and_then(|set| variable(set, "CALICO_IPV6POOL_CIDR"));
     let variables: Vec<&str> = [v4, v6].into_iter().flatten().collect();
-    Some(
-        Found::new("calico", source)
-            .pods("Calico's IPPools", Some(&nets))
-            .pods("calico-node's CALICO_IPV4POOL_CIDR", Some(&variables.join(","))),
-    )
+    Some(found.pods("calico-node's CALICO_IPV4POOL_CIDR", Some(&variables.join(","))))
 }
 
 fn flannel(observed: &Observed) -> Option<Found> {
@@ -133,10 +128,10 @@ fn kindnet(observed: &Observed) -> Option<Found> {
 
 /// Upstream has no name for it and takes it for any other.
 fn cilium(observed: &Observed) -> Option<Found> {
-    let map = observed.config_maps.get("kube-system/cilium-config")?;
+    let map = observed.config_maps.get(CILIUM_CONFIG)?;
     let source = "ConfigMap kube-system/cilium-config";
     let mut found = Found::new(CILIUM, source);
-    let mode = entry(map, "ipam").unwrap_or_default();
+    let mode = ipam(observed).unwrap_or_default();
     if mode.starts_with("cluster-pool") {
         let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
             .into_iter()
@@ -144,16 +139,17 @@ fn cilium(observed: &Observed) -> Option<Found> {
             .collect();
         found = found.pods(source, Some(&pools.join(",")));
     }
-    let pools = tracked::networks(observed, Source::CiliumPools);
-    if mode == "multi-pool" {
-        found = found.pods("Cilium's CiliumPodIPPools", Some(&listed(&pools)));
+    let pools = of_source(observed, Source::CiliumPools, "Cilium's CiliumPodIPPools");
+    let has_pools = pools.is_some();
+    if mode == MULTI_POOL {
+        found.pods.extend(pools);
     }
     let of_mode = match mode {
         "eni" | "azure" | "alibabacloud" => format!(
             ". With ipam {mode} pods have addresses of the cloud's network, and Cilium delivers what comes from remote clusters: \
              have one gateway active (--active-gateways one)"
         ),
-        "multi-pool" if pools.is_empty() => {
+        MULTI_POOL if !has_pools => {
             ". With ipam multi-pool pods' CIDRs are those of CiliumPodIPPools, of which none was found: pass all CIDRs as --clustercidr"
                 .to_owned()
         }
@@ -165,10 +161,6 @@ fn cilium(observed: &Observed) -> Option<Found> {
          be excepted: trieste diagnose cni tells{of_mode}"
     ));
     Some(found)
-}
-
-fn listed(networks: &BTreeSet<IpNet>) -> String {
-    networks.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Flannel's networks of both families.

@@ -73,12 +73,12 @@ fn services_come_from_the_service_cidr_objects_first_and_all_of_them_count() {
     observed.others.insert(
         "ServiceCIDR",
         vec![
-            json!({"spec": {"cidrs": ["10.96.0.0/16", "fd00:96::/112"]}}),
-            json!({"spec": {"cidrs": ["10.97.0.0/16"]}}),
+            json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16", "fd00:96::/112"]}}),
+            json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}}),
         ],
     );
     let network = found(&observed);
-    assert_eq!(network.services.cidrs, nets(&["10.96.0.0/16", "fd00:96::/112", "10.97.0.0/16"]));
+    assert_eq!(network.services.cidrs, nets(&["10.96.0.0/16", "10.97.0.0/16", "fd00:96::/112"]));
     assert_eq!(network.services.source, "the ServiceCIDR objects");
     assert_eq!(network.warnings, Vec::<String>::new());
 }

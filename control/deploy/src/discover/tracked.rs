@@ -9,12 +9,14 @@ use trieste_control::live_networks::{Source, TrackedLists};
 use trieste_control::requirements::{is_calico, is_cilium};
 
 use super::Observed;
+use super::flags::{MULTI_POOL, ipam};
 
 /// Returns the sources that there are, with their networks.
 pub(super) fn find(observed: &Observed, plugin: &str) -> TrackedLists {
     let of = |source: Source| {
         let found = networks(observed, source);
-        (!found.is_empty() && is_served(source, plugin)).then_some((source, found))
+        let is_unused = source == Source::CiliumPools && ipam(observed) != Some(MULTI_POOL);
+        (!found.is_empty() && !is_unused && is_served(source, plugin)).then_some((source, found))
     };
     TrackedLists(Source::ALL.into_iter().filter_map(of).collect())
 }

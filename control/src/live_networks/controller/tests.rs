@@ -225,3 +225,43 @@ fn what_two_sources_say_of_one_list_is_together_until_neither_says_it() {
     assert!(model.settle());
     assert_eq!((model.list("pods"), model.list("services")), ("10.2.0.0/16,10.3.0.0/16", "10.96.0.0/16"));
 }
+
+#[test]
+fn what_another_source_has_or_had_and_cannot_be_read_is_never_withdrawn() {
+    let network = |pods: &[&str]| {
+        let pods: Vec<Value> = pods.iter().map(|cidr| json!({"cidr": cidr})).collect();
+        object(Source::OpenShiftPods, "cluster", json!({"clusterNetwork": pods}))
+    };
+    let pool = |cidrs: &[&str]| object(Source::CiliumPools, "default", json!({"ipv4": {"cidrs": cidrs}}));
+    let both = ["10.1.0.0/16", "10.2.0.0/16"];
+    for recorded in [
+        r#"{"cilium-pods":["10.1.0.0/16","10.2.0.0/16"],"openshift-pods":["10.1.0.0/16","10.2.0.0/16"]}"#,
+        r#"{"cilium-pods":["10.1.0.0/16"],"openshift-pods":["10.1.0.0/16","10.2.0.0/16"]}"#,
+        r#"{"cilium-pods":["10.1.0.0/16","10.2.0.0/16"],"openshift-pods":["10.1.0.0/16"]}"#,
+    ] {
+        for is_ciliums_to_go in [true, false] {
+            let mut model = Model::new(&map("10.1.0.0/16,10.2.0.0/16", "10.96.0.0/16", recorded));
+            model.see(Source::CiliumPools, StoreEvent::Listed(vec![pool(&both)]));
+            model.see(Source::OpenShiftPods, StoreEvent::Listed(vec![network(&both)]));
+            model.settle();
+            match is_ciliums_to_go {
+                true => model.see(Source::CiliumPools, StoreEvent::Applied(pool(&both[..1]))),
+                false => model.see(Source::OpenShiftPods, StoreEvent::Applied(network(&both[..1]))),
+            }
+            model.settle();
+            assert_eq!(model.list("pods"), "10.1.0.0/16,10.2.0.0/16", "{recorded} {is_ciliums_to_go}");
+        }
+    }
+    // One of them cannot be read when the other one gives an entry up.
+    let recorded =
+        r#"{"cilium-pods":["10.1.0.0/16","10.2.0.0/16"],"openshift-pods":["10.1.0.0/16","10.2.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16,10.2.0.0/16", "10.96.0.0/16", recorded));
+    let away = StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
+    model.see(Source::CiliumPools, StoreEvent::Unavailable(away));
+    model.see(Source::OpenShiftPods, StoreEvent::Listed(vec![network(&both[..1])]));
+    model.settle();
+    assert_eq!(model.list("pods"), "10.1.0.0/16,10.2.0.0/16");
+    model.see(Source::CiliumPools, StoreEvent::Listed(vec![pool(&both[..1])]));
+    assert!(model.settle());
+    assert_eq!(model.list("pods"), "10.1.0.0/16");
+}

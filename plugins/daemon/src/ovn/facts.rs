@@ -121,7 +121,8 @@ impl Facts {
 
     /// Takes over what the own cluster announces, which may change at any time.
     fn put_networks(&mut self, object: &Object) -> bool {
-        let is_own = object.metadata.name == ensure_valid_name(&self.cluster);
+        let id = object.body.get("spec").and_then(|spec| spec.get("cluster_id")).and_then(Value::as_str);
+        let is_own = id == Some(&*self.cluster) && object.metadata.name == ensure_valid_name(&self.cluster);
         let announced = is_own.then(|| ClusterNetworks::announced(object)).flatten();
         let Some(ClusterNetworks { pods, services, .. }) = announced else { return false };
         let networks = [pods, services].concat();
