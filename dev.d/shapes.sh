@@ -17,20 +17,32 @@ runs_of() {
     done
 }
 
+# The limit's value before, and the lock of all runs that need another: the last one restores it.
+inotify_before=/run/trieste-inotify
+
+# wants_two_shapes — whether both have tests, and two sets may be up at once.
+wants_two_shapes() {
+    [ -s "$scratch/clusters.plain" ] && [ -s "$scratch/clusters.others" ] && is_root && [ "$TRIESTE_LAB_JOBS" -ge 4 ]
+}
+
 # room_for_two_shapes — makes it, until two_shapes_end. False where the machine has none.
 room_for_two_shapes() {
     free=$(awk '$1 == "MemAvailable:" { print int($2 / 1048576) }' /proc/meminfo)
     [ "$free" -ge "$two_shapes_memory" ] || return 1
     before=$(cat "$inotify_limit") || return 1
+    exec 8>>"$inotify_before" || return 1
+    flock -s 8
     [ "$before" -lt "$inotify_instances" ] || return 0
-    { echo "$inotify_instances" >"$inotify_limit"; } 2>/dev/null || return 1
-    echo "$before" >"$scratch/inotify"
+    echo "$before" >"$inotify_before"
+    { echo "$inotify_instances" >"$inotify_limit"; } 2>/dev/null
 }
 
-# two_shapes_end — the machine as it was.
+# two_shapes_end — the machine as it was, unless another run needs it as it is.
 two_shapes_end() {
-    [ ! -e "$scratch/inotify" ] || cat "$scratch/inotify" >"$inotify_limit"
-    rm -f "$scratch/inotify"
+    { flock -n -x 8 && [ -s "$inotify_before" ]; } 2>/dev/null || return 0
+    cat "$inotify_before" >"$inotify_limit" || :
+    : >"$inotify_before"
+    exec 8>&-
 }
 
 # share_out_clusters [FILTER] — writes the tests of each run, in the order of their names, to $scratch/RUN.
@@ -46,5 +58,5 @@ share_out_clusters() {
 clusters() {
     [ -s "$scratch/$1" ] || return 0
     # shellcheck disable=SC2046 # a list of names
-    program "$1" --test-threads=1 --exact $(cat "$scratch/$1")
+    program "$1" --test-threads=1 --exact $(cat "$scratch/$1") 8>&-
 }

@@ -14,7 +14,10 @@ is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 # program_of RUN — a run's program: `again.` is before one that runs a second time, and a dot before a part of it (shapes.sh).
 program_of() {
     of_run=${1#again.}
-    echo "${of_run%%.*}"
+    case $of_run in
+    clusters.*) echo clusters ;;
+    *) echo "$of_run" ;;
+    esac
 }
 
 # program RUN [ARGUMENT…] — runs one of $scratch/programs, see program.sh.
@@ -82,10 +85,12 @@ machine_tier() {
     # shellcheck disable=SC2086 # a list of processes
     wait $processes || :
     if has clusters; then
-        room_for_two_shapes || {
+        if ! wants_two_shapes; then
+            wait
+        elif ! room_for_two_shapes; then
             say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
             wait
-        }
+        fi
         clusters clusters.plain &
     fi
     wait
