@@ -219,10 +219,13 @@ pub trait CableKind: Send + Sync {
     fn carries_esp(&self) -> bool {
         false
     }
-    /// Returns `true` if peers agree on the networks at both ends: a cable is negotiated anew when ours change.
-    fn negotiates_networks(&self) -> bool {
+    /// Returns `true` if a cable to this end is for the networks that it was made with: it is made anew when ours change, and
+    /// when theirs do, which are part of the identity.
+    fn is_bound_to_networks(&self, _remote: &Site) -> bool {
         false
     }
+    /// Takes other networks at the ends of a cable. For kinds whose peers agree on networks, and on others while packets flow.
+    fn set_networks(&self, _lane: LaneId, _local: &[IpNet], _remote: &[IpNet]) {}
     /// Whether messages name no receiver and prove nothing, so that a peer is known by the address that they come from:
     /// datagrams are then shared out among workers by their addresses, and a cable is connected while its peer answers.
     fn identifies_by_address(&self) -> bool {

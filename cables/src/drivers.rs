@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use trieste_packet::{LaneId, Outer};
 
 use crate::boundary::{Admission, CableError, CableKind, Gate, LaneConfig, Message, Overhead, Site, Tunnel};
@@ -129,6 +130,14 @@ impl CableKind for Drivers {
 
     fn rekey(&self, lane: LaneId) {
         self.both().iter().for_each(|driver| driver.rekey(lane));
+    }
+
+    fn is_bound_to_networks(&self, remote: &Site) -> bool {
+        self.by_name(&remote.driver).is_bound_to_networks(remote)
+    }
+
+    fn set_networks(&self, lane: LaneId, local: &[IpNet], remote: &[IpNet]) {
+        self.both().iter().for_each(|driver| driver.set_networks(lane, local, remote));
     }
 
     fn gate(&self) -> Box<dyn Gate> {

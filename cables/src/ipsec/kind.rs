@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
+use ipnet::IpNet;
 use rand_core::CryptoRngCore;
 use ring::digest::{Context, SHA256};
 use trieste_packet::LaneId;
 use zeroize::Zeroizing;
 
+use super::announced::{PREFERRED_SERVER, TRIESTE, TRIESTE_VERSION, is_trieste};
 use super::esp::{EspCable, EspCableConfig, OVERHEAD_BYTES};
 use super::gate::{GateShared, Inboxes, IpsecGate};
 use super::ike::{EngineConfig, IkeEngine, Input, PeerConfig};
@@ -21,14 +23,8 @@ use crate::keys::Secret;
 
 /// The kind's name: that of upstream's driver, as Endpoints carry it.
 pub const NAME: &str = "libreswan";
-/// Key of `backend_config` by which Trieste gateways know each other.
-pub const TRIESTE: &str = "trieste.ipsec";
-/// Its value.
-const TRIESTE_VERSION: &str = "1";
 /// Key of `backend_config` that names the interface for host routes.
 const INTERFACE_NAME: &str = "interface-name";
-/// Key of `backend_config` that says whether the gateway waits for others to begin (wireformat §4.2).
-pub const PREFERRED_SERVER: &str = "preferred-server";
 /// Key of `backend_config` with the time at which such a gateway started: peers begin anew when it changes.
 const PREFERRED_SERVER_TIMESTAMP: &str = "preferred-server-timestamp";
 /// IKE messages that wait for the slow half, of peers and of strangers. Ours: a second's worth of what the gates let
@@ -103,8 +99,8 @@ impl IpsecKind {
         (Self { settings, own_key, psk, orders: sender, gates, started: now }, slow)
     }
 
-    /// Tells the slow half. One that has ended needs no telling.
-    fn tell(&self, input: Input) {
+    /// Sends to the slow half. One that has ended needs nothing.
+    fn send(&self, input: Input) {
         let _ = self.orders.send(input);
     }
 }
@@ -130,10 +126,11 @@ impl CableKind for IpsecKind {
         config
     }
 
-    /// A hash of what the SAs are made from: whose it is, what is behind it, how it is spoken to.
+    /// Hashes what the cable is made from: whose it is, how it is spoken to, and what is behind it, where others than Trieste's
+    /// gateways have SAs for pairs of networks.
     fn identity(&self, remote: &Site) -> Result<[u8; 32], CableError> {
         let mut text = format!("{} {}", remote.cable_name, remote.private_ip);
-        for subnet in &remote.subnets {
+        for subnet in remote.subnets.iter().filter(|_| self.is_bound_to_networks(remote)) {
             text.push_str(&format!(" {subnet}"));
         }
         self.own_key.agree(&self.psk, remote)?;
@@ -156,21 +153,21 @@ impl CableKind for IpsecKind {
             pair_key: self.own_key.agree(&self.psk, &config.remote)?,
             ..PeerConfig::new(config.lane, config.local.clone(), config.remote.clone())
         };
-        self.tell(Input::Connect(Box::new(peer), link, news));
+        self.send(Input::Connect(Box::new(peer), link, news));
         let lane = EspCableConfig { lane: config.lane, cable: config.cable, port };
         Ok(Box::new(EspCable::new(lane, now)))
     }
 
     fn disconnect(&self, lane: LaneId) {
-        self.tell(Input::Disconnect(lane));
+        self.send(Input::Disconnect(lane));
     }
 
     fn set_peer(&self, lane: LaneId, peer: SocketAddr) {
-        self.tell(Input::SetAddress(lane, peer));
+        self.send(Input::SetAddress(lane, peer));
     }
 
     fn rekey(&self, lane: LaneId) {
-        self.tell(Input::Rekey(lane));
+        self.send(Input::Rekey(lane));
     }
 
     fn gate(&self) -> Box<dyn Gate> {
@@ -181,8 +178,12 @@ impl CableKind for IpsecKind {
         true
     }
 
-    fn negotiates_networks(&self) -> bool {
-        true
+    fn is_bound_to_networks(&self, remote: &Site) -> bool {
+        !is_trieste(remote)
+    }
+
+    fn set_networks(&self, lane: LaneId, local: &[IpNet], remote: &[IpNet]) {
+        self.send(Input::SetNetworks { lane, local: local.to_vec(), remote: remote.to_vec() });
     }
 
     fn overhead(&self) -> Overhead {

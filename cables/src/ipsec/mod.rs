@@ -10,6 +10,7 @@
 //! The slow half is one object for all peers, because the first message of an exchange does not say who sent it, and
 //! because key agreement must not hold up packets: it runs on a thread of its own.
 
+mod announced;
 pub mod crypto;
 pub mod esp;
 pub mod gate;
@@ -22,8 +23,9 @@ pub mod spi;
 pub mod suite;
 pub mod wire;
 
+pub use announced::{PREFERRED_SERVER, TRIESTE};
 pub use esp::{EspCable, EspCableConfig};
-pub use kind::{IpsecKind, KindSettings, NAME, PREFERRED_SERVER, SlowHalf, TRIESTE};
+pub use kind::{IpsecKind, KindSettings, NAME, SlowHalf};
 pub use link::{
     ChildMeter, ChildSa, EspKeys, EspPath, LaneLink, LaneNews, LaneOrder, LanePort, Limits, Outbound,
 };

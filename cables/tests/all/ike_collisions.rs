@@ -29,7 +29,7 @@ fn act(net: &mut Net, (node, lane): (usize, LaneId), what: Act) {
 }
 
 /// Loses the datagrams of these numbers, packets not counted, from here on.
-fn lose(net: &mut Net, numbers: &[usize]) {
+pub(crate) fn lose(net: &mut Net, numbers: &[usize]) {
     let (numbers, mut count) = (numbers.to_vec(), 0);
     net.filter = Some(Box::new(move |_, payload| {
         let is_ike = payload.starts_with(&[0; 4]);

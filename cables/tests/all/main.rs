@@ -6,6 +6,7 @@ mod ike_collisions;
 mod ike_errors;
 mod ike_identity;
 mod ike_net;
+mod ike_networks;
 mod ike_silent;
 mod ipsec_sim;
 mod vxlan_recorded;

@@ -284,6 +284,8 @@ impl Ike {
                 false
             }
             Input::SetAddress(..) | Input::Rekey(_) => false,
+            // The status names them.
+            Input::SetNetworks { .. } => true,
         };
         self.slow.engine.handle_input(input, now);
         has_changed

@@ -61,7 +61,7 @@ impl IkeEngine {
         else {
             return;
         };
-        let selectors = wanted.selectors.clone();
+        let (selectors, version) = (wanted.selectors.clone(), planned.version);
         let (local_id, remote_id) = (planned.plan.local_id.clone(), planned.plan.remote_id.clone());
         let (psk, nonces) = (self.psk_of(Some(attempt.lane)), &answered.nonces);
         let proof = sa.keys.psk_auth(psk, true, &attempt.request, &nonces.1, &local_id);
@@ -80,6 +80,7 @@ impl IkeEngine {
             agreement: None,
             selectors,
             wanted: 0,
+            version,
             old: None,
             tries: 0,
             rival: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam::channel::Receiver;
+use ipnet::IpNet;
 use trieste_packet::LaneId;
 
 use super::PeerConfig;
@@ -87,6 +88,17 @@ impl IkeEngine {
         self.begin_due(lane, now);
     }
 
+    /// Makes child SAs for other networks in the place of those that there are (RFC 7296 sections 1.3.3 and 2.9). The end that
+    /// learns of a change first asks at once, and agrees on what both have so far; the other one asks when it learns of it, too.
+    /// Packets for what stays go on with the older child SA until the peer has the newer one.
+    pub(super) fn set_networks(&mut self, lane: LaneId, local: Vec<IpNet>, remote: Vec<IpNet>, now: Instant) {
+        let changed = self.peers.get_mut(&lane).is_some_and(|peer| peer.set_networks(local, remote, now));
+        if changed {
+            self.work_all(lane, now);
+            self.begin_due(lane, now);
+        }
+    }
+
     /// A Trieste gateway takes its IKE SA along; of others that is not known, so one is made anew beside the old one.
     fn redirect(&mut self, spi: u64, address: SocketAddr, now: Instant) {
         let Some(mut sa) = self.sas.remove(&spi) else { return };
@@ -107,11 +119,15 @@ impl IkeEngine {
             sa.rekey_at = now;
             sa.children.values_mut().for_each(|child| child.rekey_at = now);
         }
-        for spi in self.sas.keys().copied().collect::<Vec<_>>() {
+        self.work_all(lane, now);
+    }
+
+    /// Begins what is due for all IKE SAs of a lane.
+    fn work_all(&mut self, lane: LaneId, now: Instant) {
+        let of_lane = self.sas.values().filter(|sa| sa.lane == Some(lane));
+        for spi in of_lane.map(|sa| sa.spi).collect::<Vec<_>>() {
             let Some(mut sa) = self.sas.remove(&spi) else { continue };
-            if sa.lane == Some(lane) {
-                self.work(&mut sa, now);
-            }
+            self.work(&mut sa, now);
             self.sas.insert(spi, sa);
         }
     }

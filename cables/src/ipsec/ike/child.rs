@@ -26,6 +26,8 @@ pub(super) struct Child {
     pub(super) selectors: Selectors,
     /// Which child SAs of the plan it serves, by number.
     pub(super) serves: Vec<usize>,
+    /// The version of the plan that it was made for, or that another in its place was last asked for.
+    pub(super) version: u32,
     pub(super) inbound_keys: EspKeys,
     pub(super) outbound_keys: EspKeys,
     pub(super) meter: Arc<ChildMeter>,
@@ -52,6 +54,8 @@ pub(super) struct ChildOffer {
     pub(super) selectors: Selectors,
     /// Which child SA of the plan it is for.
     pub(super) wanted: usize,
+    /// The version of the plan.
+    pub(super) version: u32,
     /// Which one it renews.
     pub(super) old: Option<Spi>,
     /// How many groups were tried.

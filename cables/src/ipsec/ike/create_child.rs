@@ -32,18 +32,25 @@ impl IkeEngine {
     pub(super) fn ask_for_child(&mut self, sa: &mut IkeSa, wanted: usize, old: Option<Spi>, now: Instant) {
         let Some(peer) = sa.lane.and_then(|lane| self.peers.get_mut(&lane)) else { return };
         let Some(spi) = peer.spis.take() else { return };
-        let planned = peer.planned.get_mut(sa.plan);
-        let Some(slot) = planned.and_then(|planned| planned.wanted.get_mut(wanted)) else {
-            return peer.spis.give(spi);
-        };
+        let Some(planned) = peer.planned.get_mut(sa.plan) else { return peer.spis.give(spi) };
+        let Some(slot) = planned.wanted.get_mut(wanted) else { return peer.spis.give(spi) };
         slot.is_asked |= old.is_none();
-        let replaced = old.and_then(|old| sa.children.get(&old));
-        let selectors = replaced.map_or_else(|| slot.selectors.clone(), |old| old.selectors.clone());
+        let (wanted_selectors, version) = (slot.selectors.clone(), planned.version);
+        let replaced = old.and_then(|old| sa.children.get_mut(&old));
+        // A foreign peer is asked for what it has agreed to. One of ours may have agreed before it knew of all networks.
+        let selectors = match replaced {
+            Some(old) => {
+                old.version = version;
+                if peer.is_trieste { wanted_selectors } else { old.selectors.clone() }
+            }
+            None => wanted_selectors,
+        };
         peer.order(LaneOrder::Expect(spi));
         let nonce = self.nonce();
         let group = self.config.pfs.then_some(sa.keys.suite.group);
         let agreement = group.map(|group| KeyAgreement::generate(group, &mut *self.rng));
-        let offer = ChildOffer { spi, nonce, agreement, selectors, wanted, old, tries: 0, rival: None };
+        let offer =
+            ChildOffer { spi, nonce, agreement, selectors, wanted, version, old, tries: 0, rival: None };
         self.send_child_offer(sa, offer, now);
     }
 
@@ -166,6 +173,7 @@ impl IkeEngine {
             offer: agreed,
             selectors: answer,
             serves,
+            version: offer.version,
             inbound_keys: keys.responder,
             outbound_keys: keys.initiator,
             is_ours: true,
@@ -211,7 +219,12 @@ impl IkeEngine {
             return self.replace_child(sa, old);
         }
         match (kind, offer.old) {
-            (NotifyKind::TemporaryFailure, _) => self.be_patient(sa, now),
+            (NotifyKind::TemporaryFailure, old) => {
+                // Still due, whatever it was for.
+                let old = old.and_then(|old| sa.children.get_mut(&old));
+                old.into_iter().for_each(|old| old.rekey_at = old.rekey_at.min(now));
+                self.be_patient(sa, now);
+            }
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
             //# A CHILD_SA_NOT_FOUND notification SHOULD be sent when a peer receives
             //# a request to rekey a Child SA that does not exist.
@@ -399,6 +412,7 @@ impl IkeEngine {
         let keys = sa.keys.child_keys(agreed.suite, shared.as_ref().map(|shared| shared.as_slice()), nonces);
         let serves = self.serves(sa, &selectors);
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane)).ok_or_else(full)?;
+        let version = peer.planned.get(sa.plan).map_or(0, |planned| planned.version);
         let inbound = peer.spis.take().ok_or_else(full)?;
         let mut answer = vec![Payload::Sa(vec![agreed.proposal(proposal.number, inbound)])];
         if first.is_none() {
@@ -413,6 +427,7 @@ impl IkeEngine {
             offer: agreed,
             selectors,
             serves,
+            version,
             inbound_keys: keys.initiator,
             outbound_keys: keys.responder,
             is_ours: false,

@@ -71,6 +71,7 @@ impl IkeEngine {
             Input::Connect(config, link, news) => self.connect(*config, link, news, now),
             Input::Disconnect(lane) => self.disconnect(lane, now),
             Input::SetAddress(lane, address) => self.set_address(lane, address, now),
+            Input::SetNetworks { lane, local, remote } => self.set_networks(lane, local, remote, now),
             Input::Rekey(lane) => self.rekey(lane, now),
         }
         self.poke();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use crossbeam::channel::Receiver;
+use ipnet::IpNet;
 use trieste_packet::{LaneId, Outer};
 
 use crate::boundary::Site;
@@ -25,6 +26,15 @@ pub enum Input {
     Disconnect(LaneId),
     /// The remote Endpoint moved, or NAT discovery found another way to it.
     SetAddress(LaneId, SocketAddr),
+    /// Networks at an end have changed.
+    SetNetworks {
+        /// The lane that carries the cable's packets.
+        lane: LaneId,
+        /// Ours, in published order.
+        local: Vec<IpNet>,
+        /// The peer's.
+        remote: Vec<IpNet>,
+    },
     /// New keys for everything at once.
     Rekey(LaneId),
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Receiver;
+use ipnet::IpNet;
 use trieste_packet::{LaneId, Outer, TokenBucket};
 
 use super::policy::{self, Mode, Plan};
@@ -13,6 +14,7 @@ use super::spis::SpiPool;
 use super::{EngineConfig, PeerConfig};
 use crate::attempts::{AttemptTimer, Due, NEW_FOR};
 use crate::boundary::Site;
+use crate::ipsec::announced::is_trieste;
 use crate::ipsec::{EspPath, LaneLink, LaneNews, LaneOrder, Selectors, Spi};
 
 /// A child SA that there is to be.
@@ -31,6 +33,8 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) plan: Plan,
+    /// How often it has become another one.
+    pub(super) version: u32,
     pub(super) wanted: Vec<Wanted>,
     /// Our SPIs of those that are established, newest last.
     pub(super) sas: Vec<u64>,
@@ -86,6 +90,7 @@ impl Peer {
             .map(|plan| Planned {
                 wanted: plan.children.iter().map(|selectors| Wanted::new(selectors.clone(), now)).collect(),
                 plan,
+                version: 0,
                 sas: Vec::new(),
                 attempt: None,
                 is_replaced: false,
@@ -96,7 +101,7 @@ impl Peer {
             .collect();
         Self {
             mode,
-            is_trieste: policy::is_trieste(&config.local) && policy::is_trieste(&config.remote),
+            is_trieste: is_trieste(&config.local) && is_trieste(&config.remote),
             spis: SpiPool::new(config.lane, start),
             config,
             link,
@@ -113,6 +118,30 @@ impl Peer {
             lost: now,
             has_orders: false,
         }
+    }
+
+    /// Takes other networks at the ends of a cable between Trieste gateways; returns `true` if that makes other child SAs. A cable
+    /// to another gateway is made anew.
+    pub(super) fn set_networks(&mut self, local: Vec<IpNet>, remote: Vec<IpNet>, now: Instant) -> bool {
+        if !self.is_trieste {
+            return false;
+        }
+        (self.config.local.subnets, self.config.remote.subnets) = (local, remote);
+        let mut has_changed = false;
+        for (planned, plan) in self.planned.iter_mut().zip(policy::plans(&self.config)) {
+            if planned.plan == plan {
+                continue;
+            }
+            for (wanted, selectors) in planned.wanted.iter_mut().zip(&plan.children) {
+                wanted.selectors = selectors.clone();
+                wanted.error = None;
+                wanted.backoff.reset(now);
+            }
+            planned.plan = plan;
+            planned.version += 1;
+            has_changed = true;
+        }
+        has_changed
     }
 
     pub(super) fn lane(&self) -> LaneId {

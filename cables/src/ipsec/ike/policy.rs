@@ -6,11 +6,9 @@ use ipnet::IpNet;
 
 use super::PeerConfig;
 use crate::boundary::Site;
+use crate::ipsec::announced::{PREFERRED_SERVER, is_trieste};
 use crate::ipsec::wire::Id;
-use crate::ipsec::{PREFERRED_SERVER, Selector, Selectors, TRIESTE};
-
-/// What [`TRIESTE`] has as its value.
-const TRIESTE_VALUE: &str = "1";
+use crate::ipsec::{Selector, Selectors};
 
 /// Who begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +51,6 @@ impl Mode {
 
 fn preference(site: &Site) -> Option<bool> {
     site.backend_config.get(PREFERRED_SERVER).map(|value| value.eq_ignore_ascii_case("true"))
-}
-
-/// Whether the site is a Trieste gateway.
-pub(super) fn is_trieste(site: &Site) -> bool {
-    site.backend_config.get(TRIESTE).is_some_and(|value| value == TRIESTE_VALUE)
 }
 
 /// An IKE SA that there is to be, with its child SAs.
@@ -122,6 +115,7 @@ mod tests {
     use trieste_packet::LaneId;
 
     use super::*;
+    use crate::ipsec::announced::{TRIESTE, TRIESTE_VERSION};
 
     fn site(name: &str, ip: &str, subnets: &[&str], settings: &[(&str, &str)]) -> Site {
         Site {
@@ -157,7 +151,7 @@ mod tests {
 
     #[test]
     fn trieste_gateways_have_one_child_sa_for_all_subnets() {
-        let ours = [(TRIESTE, TRIESTE_VALUE)];
+        let ours = [(TRIESTE, TRIESTE_VERSION)];
         let local = site("a", "10.0.0.1", &["10.1.0.0/16", "10.11.0.0/16"], &ours);
         let plans = plans(&peer(local, site("b", "10.0.0.2", &["10.2.0.0/16", "fd02::/16"], &ours)));
         assert_eq!(plans.len(), 1);

@@ -232,11 +232,17 @@ impl Engine {
         if let Some(cable) = known {
             let lane = cable.lane.lane;
             let has_moved = cable.peer.address(cable.choice) != address;
+            let has_other_networks = cable.peer.facts.subnets != peer.facts.subnets;
             cable.peer = Arc::clone(peer);
             cable.choice = choice;
             let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
             if is_watched_otherwise {
                 self.send(lane, LaneCommand::Watch { lane, watch });
+            }
+            if has_other_networks {
+                tracing::info!(endpoint = %peer.name, "the peer's Endpoint has other networks");
+                let [near, far] = [peer.near(&self.local.site), peer.site()];
+                self.kind.set_networks(lane, &near.subnets, &far.subnets);
             }
             if has_moved {
                 tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");

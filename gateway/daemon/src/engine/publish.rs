@@ -47,21 +47,23 @@ impl Engine {
     }
 
     /// Sets the networks that our Endpoint publishes. Tables follow at once: what is no more among them is neither let out
-    /// nor in, before anybody else learns of it. Cables follow with [`Engine::converge`], where their kind negotiates by
-    /// networks.
+    /// nor in, before anybody else learns of it. Cables whose ends agree on networks follow: those that can while they carry
+    /// packets at once, the others with [`Engine::converge`], which makes them anew.
     pub fn set_subnets(&mut self, subnets: Vec<IpNet>) {
         if self.local.site.subnets == subnets {
             return;
         }
         self.local.site.subnets = subnets;
-        for cable in self.cables.iter_mut() {
-            let driver = self.kind.of(&cable.peer.driver);
-            cable.is_outdated |= driver.unwrap_or(&*self.kind).negotiates_networks();
-        }
         // Who overlaps us is judged anew.
         self.reader = Reader::default();
         self.networks = Networks::default();
         self.publish();
+        for cable in self.cables.iter_mut() {
+            let remote = cable.peer.site();
+            cable.is_outdated |= self.kind.is_bound_to_networks(&remote);
+            let local = cable.peer.near(&self.local.site);
+            self.kind.set_networks(cable.lane.lane, &local.subnets, &remote.subnets);
+        }
     }
 
     /// Sets our own addresses inside the published subnets, which a network plugin may assign long after the gateway has
