@@ -11,9 +11,9 @@ use std::sync::LazyLock;
 use ipnet::IpNet;
 use trieste_control::claims::{Allowed, Surroundings};
 use trieste_control::network_map::NetworkMap;
+use trieste_vxlan::VX_PREFIX;
 
 use crate::condition::{Condition, Refusal};
-use crate::constants::VX_PREFIX;
 use crate::state::{Cluster, ClusterState, Endpoint, active_endpoints};
 
 /// Networks that are never behind a cable, regardless of claims.

@@ -14,16 +14,12 @@ pub const PRIORITY_DELIVERY: u32 = 149;
 pub const TABLE_MAIN: u32 = 254;
 /// Route protocol of everything written here (`RTPROT_STATIC`), as upstream.
 pub const PROTOCOL: u8 = 4;
-/// VNI of the intra-cluster VXLAN.
-pub const VX_VNI: u32 = 100;
 /// Routing table of upstream's VXLAN cable on its gateway nodes.
 pub const TABLE_UPSTREAM_CABLE: u32 = 100;
 /// Priority of the rule that leads to [`TABLE_UPSTREAM_CABLE`].
 pub const PRIORITY_UPSTREAM_CABLE: u32 = 100;
-/// The intra-cluster VXLAN device between a gateway node and the other nodes, and its UDP port.
-pub use trieste_control::devices::{VX_DEVICE, VX_PORT};
-/// Addresses of the intra-cluster VXLAN; never a remote subnet.
-pub const VX_PREFIX: &str = "240.0.0.0/8";
+/// The intra-cluster VXLAN device between a gateway node and the other nodes; its numbers are in `trieste_vxlan`.
+pub use trieste_control::devices::VX_DEVICE;
 /// OVN-Kubernetes' management port: the device by which a node is on its own logical switch.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
 /// The bridge to OVN's external switch in OVN-Kubernetes' local gateway mode.

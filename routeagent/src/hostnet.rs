@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
+use trieste_vxlan::{Mac, Vxlan};
 
 use crate::constants::{
     FORMER_PRIORITY_MARK, MARK, MARK_MASK, METRIC_FAIL_CLOSED, METRIC_IPV6_DEFAULT, METRIC_OTHERS_MORE,
@@ -20,7 +21,6 @@ use crate::family::Family;
 use crate::nexthops::NexthopGroups;
 use crate::services::DesiredServices;
 use crate::takeover::Takeover;
-use crate::vxlan::{Mac, Vxlan};
 
 /// A policy-routing rule: `[fwmark M/m] [iif DEVICE] lookup TABLE` at a priority, without any other selector.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,9 +11,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
+use trieste_vxlan::Mac;
 
 use crate::family::Family;
-use crate::vxlan::Mac;
 pub(crate) use listing::for_each_object;
 pub use transaction::Transaction;
 

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::{Forward, Mac, VX_PORT, Vni};
 
 use crate::condition::Condition;
 use crate::constants::{
     EXTERNAL_BRIDGE, MANAGEMENT_PORT, METRIC_FAIL_CLOSED, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY,
-    TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE, VX_PORT, VX_VNI,
+    TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE,
 };
 use crate::family::Family;
 use crate::foreign::Foreign;
@@ -21,7 +22,6 @@ use crate::leftover::Leftover;
 use crate::nexthops::{ObservedNexthop, is_our_id};
 use crate::services::ObservedServices;
 use crate::state::{DeviceAddress, ResolvedRoute};
-use crate::vxlan::{Forward, Mac};
 
 /// The kind of a route (`RTN_*`), as far as the route agent cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,7 +238,7 @@ impl VxlanLink {
     /// Returns `true` if the device is the one between the cluster's nodes, ours or upstream's.
     #[must_use]
     pub fn is_between_nodes(&self) -> bool {
-        (self.vni, self.port) == (VX_VNI, VX_PORT)
+        (self.vni, self.port) == (Vni::NODES.value(), VX_PORT)
     }
 }
 

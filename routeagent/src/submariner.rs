@@ -9,7 +9,8 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
-use trieste_control::devices::{UPSTREAM_VXLAN_CABLE, UPSTREAM_VXLAN_CABLE_VNI};
+use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
+use trieste_vxlan::Vni;
 
 use crate::family::Family;
 use crate::foreign::{Backend, is_ours};
@@ -104,9 +105,8 @@ pub fn removals(desired: &HostNet, observed: &Observed, takeover: Takeover) -> V
     removals.extend(rules(desired, observed, takeover));
     if takeover >= Takeover::Elsewhere {
         let cable = observed.links.get(UPSTREAM_VXLAN_CABLE).and_then(|link| link.vxlan.as_ref());
-        removals.extend(
-            cable.filter(|vxlan| vxlan.vni == UPSTREAM_VXLAN_CABLE_VNI).map(|_| Removal::CableDevice),
-        );
+        removals
+            .extend(cable.filter(|vxlan| vxlan.vni == Vni::GATEWAYS.value()).map(|_| Removal::CableDevice));
         let guard = desired.guard.as_ref();
         let between = |policy: &&IpsecPolicy| guard.is_some_and(|guard| is_between_clusters(policy, guard));
         let policies: BTreeSet<IpsecPolicy> = left.policies.iter().filter(between).cloned().collect();

@@ -43,17 +43,18 @@ pure() {
 
 allowed trieste-packet
 allowed trieste-nat trieste-packet
-allowed trieste-cables trieste-packet
+allowed trieste-vxlan
+allowed trieste-cables trieste-packet trieste-vxlan
 allowed trieste-io trieste-packet
-allowed trieste-pipeline trieste-packet trieste-cables trieste-nat
+allowed trieste-pipeline trieste-packet trieste-cables trieste-nat trieste-vxlan
 allowed trieste-control
 allowed trieste-deploy trieste-control
-allowed trieste-diagnose trieste-control
+allowed trieste-diagnose trieste-control trieste-vxlan
 allowed trieste-packaging
 allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
 allowed trieste-reconcile
-allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects trieste-reconcile
+allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects trieste-reconcile trieste-vxlan
 allowed trieste-dns
 allowed trieste-ovsdb trieste-control
 allowed trieste-ovn trieste-ovsdb trieste-control
@@ -61,9 +62,10 @@ allowed trieste-discovery-agent trieste-control
 allowed trieste-discovery-objects trieste-dns trieste-control
 allowed trieste-discovery trieste-dns trieste-discovery-agent trieste-discovery-objects trieste-control
 allowed trieste-plugin-sync trieste-ovn trieste-ovsdb trieste-control
-allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control
+allowed trieste-gateway trieste-packet trieste-nat trieste-cables trieste-pipeline trieste-io trieste-control trieste-vxlan
 pure trieste-packet
 pure trieste-nat
+pure trieste-vxlan
 # boringtun has a device of its own; it stands behind the boundary of trieste-cables and none of that is called.
 pure trieste-cables boringtun
 pure trieste-pipeline boringtun

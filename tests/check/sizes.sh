@@ -41,7 +41,7 @@ functions_over() {
 
 # What was split stays so: folders whose sources, tests among them, have functions that fit on a screen, and files of one
 # noun each.
-for folder in gateway/daemon control routeagent plugins/ovsdb plugins/ovn reconcile; do
+for folder in gateway/daemon control routeagent plugins/ovsdb plugins/ovn reconcile vxlan; do
     files=$(echo "$rust" | grep "^$folder/")
     # shellcheck disable=SC2086 # a list of paths
     long=$(functions_over 60 $files)

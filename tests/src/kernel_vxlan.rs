@@ -4,9 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context;
 use ipnet::IpNet;
-use trieste_cables::vxlan::VTEP_NETWORK;
-use trieste_cables::vxlan::frame::vtep;
 use trieste_control::api::EndpointSpec;
+use trieste_vxlan::{VTEP_GATEWAYS, vtep};
 
 use crate::netns::Namespace;
 use crate::topology::ClusterPlan;
@@ -115,7 +114,7 @@ pub fn endpoint(cluster: &str, address: IpAddr, subnets: &[IpNet]) -> anyhow::Re
 /// If it has no IPv4 address.
 pub fn vtep_of(cluster: &ClusterPlan) -> anyhow::Result<Ipv4Addr> {
     match cluster.gateway().underlay_address() {
-        IpAddr::V4(address) => Ok(vtep(VTEP_NETWORK, address)),
+        IpAddr::V4(address) => Ok(vtep(VTEP_GATEWAYS, address)),
         IpAddr::V6(address) => anyhow::bail!("{address} makes no VTEP address"),
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use trieste_packet::wire;
 use trieste_packet::{CableId, DropReason, Drops, LaneId, Outer, Packet};
+use trieste_vxlan::{Arp, Head, Mac, Protocol, Vni};
 
-use super::frame::{Arp, Head, Mac, Protocol, Vni};
 use super::kind::overhead;
 use super::known::Known;
 use super::open::{VxlanOpener, check};

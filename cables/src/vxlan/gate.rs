@@ -6,8 +6,8 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use trieste_packet::{DropReason, HashKey, Outer};
+use trieste_vxlan::{Head, Protocol, Vni};
 
-use super::frame::{Head, Protocol, Vni};
 use super::known::{Known, Table};
 use crate::boundary::{Admission, Gate, Message};
 use crate::shares::Shares;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use trieste_packet::LaneId;
+use trieste_vxlan::{HEAD_BYTES, Mac, VTEP_GATEWAYS, vtep};
 
 use super::cable::{CableParts, VxlanCable};
-use super::frame::{HEAD_BYTES, Mac, vtep};
 use super::gate::VxlanGate;
 use super::known::{Known, KnownPeer};
 use super::station::Ends;
@@ -17,8 +17,6 @@ use crate::boundary::{CableError, CableKind, Gate, LaneConfig, Overhead, Site, T
 
 /// The kind's name: that of upstream's driver, as Endpoints carry it.
 pub const NAME: &str = "vxlan";
-/// First octet of the address that a gateway has inside the tunnel; the others are its private address's.
-pub const VTEP_NETWORK: u8 = 241;
 /// Key of `backend_config` that says that a gateway's station has the address that [`Mac::of_vtep`] derives.
 const TRIESTE: &str = "trieste.vxlan";
 /// Its value.
@@ -115,7 +113,7 @@ pub(super) fn overhead() -> Overhead {
 
 fn vtep_of(site: &Site) -> Result<Ipv4Addr, CableError> {
     match site.private_ip.to_canonical() {
-        IpAddr::V4(address) => Ok(vtep(VTEP_NETWORK, address)),
+        IpAddr::V4(address) => Ok(vtep(VTEP_GATEWAYS, address)),
         IpAddr::V6(address) => Err(CableError::NoVtep(address)),
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use trieste_packet::LaneId;
-
-use super::frame::Mac;
+use trieste_vxlan::Mac;
 
 /// A peer, and where its datagrams may come from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,6 @@
 //! the inner flow (RFC 7348 section 5 recommends one). Peers take any.
 
 mod cable;
-pub mod frame;
 mod gate;
 mod kind;
 mod known;
@@ -23,4 +22,4 @@ mod open;
 mod seal;
 mod station;
 
-pub use kind::{NAME, VTEP_NETWORK, VxlanKind};
+pub use kind::{NAME, VxlanKind};

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use trieste_packet::{DropReason, Outer};
+use trieste_vxlan::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 
-use super::frame::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 use super::station::Station;
 use crate::boundary::CableStats;
 use crate::opening::{Fate, Opener, inner_packet};

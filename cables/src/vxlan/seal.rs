@@ -3,8 +3,8 @@
 use trieste_packet::segment::{self, Segmenter};
 use trieste_packet::wire;
 use trieste_packet::{CableId, Checksum, DropReason, Layout, LayoutKind, Outer, Packet};
+use trieste_vxlan::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 
-use super::frame::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 use crate::boundary::{CableStats, Jobs};
 use crate::seal_train::SealTrain;
 

@@ -14,7 +14,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use super::frame::{Arp, Mac};
+use trieste_vxlan::{Arp, Mac};
 
 /// Between questions, while they may well be answered.
 const EAGER: Duration = Duration::from_millis(250);

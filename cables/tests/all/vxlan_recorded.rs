@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use pcap_file::pcap::PcapReader;
 use trieste_cables::vxlan::VxlanKind;
-use trieste_cables::vxlan::frame::{Head, Mac, Protocol, Vni};
 use trieste_cables::{Admission, CableKind, Gate, Jobs, LaneConfig, Message, Site, Tunnel};
 use trieste_packet::{Batch, CableId, Drops, LaneId, Outer, Packet, Pool, PoolConfig};
+use trieste_vxlan::{Head, Mac, Protocol, Vni};
 
 const RECORDED: &[u8] = include_bytes!("../vectors/vxlan/upstream.pcap");
 /// Frames of Ethernet, IPv4 and UDP: where the sender's address and port are, and the payload.

@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use futures::TryStreamExt as _;
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
 use rtnetlink::Handle;
-use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE, UPSTREAM_VXLAN_CABLE_VNI};
+use trieste_control::devices::{TUN, UPSTREAM_VXLAN_CABLE};
+use trieste_vxlan::Vni;
 
 use crate::config::METRICS_PORT;
 
@@ -65,7 +66,7 @@ fn infos(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
 
 fn is_vxlan_cable(info: &LinkInfo) -> bool {
     let LinkInfo::Data(InfoData::Vxlan(parameters)) = info else { return false };
-    parameters.contains(&InfoVxlan::Id(UPSTREAM_VXLAN_CABLE_VNI))
+    parameters.contains(&InfoVxlan::Id(Vni::GATEWAYS.value()))
 }
 
 fn is_wireguard(info: &LinkInfo) -> bool {

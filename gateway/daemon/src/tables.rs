@@ -19,13 +19,12 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::Timestamp;
-use trieste_cables::vxlan::VTEP_NETWORK;
-use trieste_cables::vxlan::frame::vtep;
 use trieste_cables::{Site, drivers};
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_control::claims::Allowed;
 use trieste_packet::GatewayKey;
 use trieste_pipeline::health::Watch;
+use trieste_vxlan::{VTEP_GATEWAYS, vtep};
 
 mod build;
 mod globalnet;
@@ -191,7 +190,7 @@ impl Peer {
     /// VXLAN device.
     pub fn tunnel_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let vtep = match self.facts.private_ip {
-            IpAddr::V4(v4) => Some(IpAddr::V4(vtep(VTEP_NETWORK, v4))),
+            IpAddr::V4(v4) => Some(IpAddr::V4(vtep(VTEP_GATEWAYS, v4))),
             IpAddr::V6(_) => None,
         };
         let others = self.spec.private_ips.iter().chain(&self.spec.public_ips);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::OVERHEAD_V4;
 
 use crate::admit::Admission;
 use crate::constants::{DEFAULT_CABLE_PORT, DEFAULT_NATT_PORT};
@@ -12,7 +13,6 @@ use crate::hostnet::{Delivery, Guard};
 use crate::networks::disjoint;
 use crate::state::{ClusterState, Endpoint};
 use crate::takeover::Takeover;
-use crate::vxlan::OVERHEAD_V4;
 
 /// Upstream's fixed allowance for the headers of IPsec and WireGuard, bytes.
 const CABLE_OVERHEAD: u32 = 120;

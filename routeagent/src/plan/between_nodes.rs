@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::{Forward, Mac, VX_PREFIX, Vxlan};
 
 use crate::condition::Condition;
-use crate::constants::{VX_DEVICE, VX_PREFIX};
+use crate::constants::VX_DEVICE;
 use crate::observed::{Link, Observed, VxlanLink};
-use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
+use crate::vxlan::VxlanChange;
 
 /// Changes of the device between nodes.
 #[derive(Default)]

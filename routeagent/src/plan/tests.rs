@@ -5,6 +5,7 @@ mod strategies;
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use trieste_vxlan::Vxlan;
 
 use super::settings::{forwarding, host_conditions, reverse_path};
 use super::*;
@@ -12,7 +13,6 @@ use crate::constants::RULE_PROTOCOL;
 use crate::family::Family;
 use crate::hostnet::{Guard, Sysctl};
 use crate::observed::{Link, ObservedRule, VxlanLink};
-use crate::vxlan::Vxlan;
 
 #[test]
 fn an_empty_node_is_closed_before_it_is_opened() {

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use trieste_cables::vxlan::VxlanKind;
-use trieste_cables::vxlan::frame::{ARP_BYTES, Arp, HEAD_BYTES, Head};
 use trieste_cables::{Admission, CableKind, Jobs, LaneConfig, Message, Site, Tunnel};
 use trieste_packet::{Batch, CableId, Drops, LaneId, Layout, Outer, Packet, Pool, PoolConfig};
+use trieste_vxlan::{ARP_BYTES, Arp, HEAD_BYTES, Head};
 
 use super::Reader;
 

@@ -9,12 +9,12 @@ use trieste_control::api::EndpointSpec;
 use trieste_control::devices::VX_DEVICE;
 use trieste_control::requirements::is_ovn_kubernetes;
 use trieste_control::steps::{Outcome, Steps};
+use trieste_vxlan::VX_PORT;
 
 use super::{CheckError, Checked, SINGLE_NODE};
 use crate::agents::Agents as _;
 use crate::facts;
 use crate::node::token::Run;
-use crate::node::wire::VX_PORT;
 use crate::node::{Direction, SendRequest, Transport, WatchReport, WatchRequest};
 use crate::path::evidence::{Cluster, GatewayNode};
 

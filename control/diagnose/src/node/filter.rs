@@ -5,6 +5,7 @@
 //! taken unless it carries TCP.
 
 use socket2::SockFilter;
+use trieste_vxlan::VX_PORT;
 
 // From the kernel's `linux/filter.h`.
 const LOAD_BYTE: u16 = 0x30;
@@ -88,7 +89,7 @@ fn resolve((code, jt, jf, k): Step, at: usize, leave: usize) -> Step {
 fn by_port(ports: &[u16]) -> Vec<Step> {
     let mut steps = vec![(LOAD_WORD_AFTER_X, 0, 0, 2)];
     // Over the VXLAN between nodes, everything but TCP.
-    steps.push((JUMP_IF_EQUAL, 0, 2, u32::from(super::wire::VX_PORT)));
+    steps.push((JUMP_IF_EQUAL, 0, 2, u32::from(VX_PORT)));
     steps.push((LOAD_BYTE_AFTER_X, 0, 0, CARRIED_PROTOCOL));
     steps.push((JUMP_IF_EQUAL, LEAVE, TAKE, TCP));
     steps.extend(ports.iter().map(|port| (JUMP_IF_EQUAL, TAKE, 0, u32::from(*port))));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use trieste_control::process::host_name;
+use trieste_vxlan::VX_PORT;
 
 use super::NodeError;
 use super::capture::Capture;
@@ -134,7 +135,7 @@ pub fn watch(
     tell: &mut dyn FnMut(&WatchLine) -> io::Result<()>,
 ) -> Result<(), NodeError> {
     let mut ports = request.ports.clone();
-    ports.push(wire::VX_PORT);
+    ports.push(VX_PORT);
     let mut capture = Capture::open(&ports)?;
     let mut pairs: BTreeMap<(String, Direction, Outer), u64> = BTreeMap::new();
     let (mut told, mut untold) = (0, 0);

@@ -5,10 +5,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use trieste_vxlan::{HEAD_BYTES, VX_PORT};
 
 use super::token::{MARK_LEN, Mark, Run};
 
-// From the specifications: RFC 791, 792, 4443, 7348, 8200.
+// From the specifications: RFC 791, 792, 4443, 8200.
 const ICMP: u8 = 1;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
@@ -16,10 +17,6 @@ const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 const ECHO_HEADER_LEN: usize = 8;
 const UDP_HEADER_LEN: usize = 8;
-const VXLAN_HEADER_LEN: usize = 8;
-const ETHERNET_HEADER_LEN: usize = 14;
-/// The port of the VXLAN between a cluster's nodes.
-pub const VX_PORT: u16 = 4800;
 /// Smallest probe in bytes, either family.
 pub const MIN_PROBE_BYTES: u16 = 66;
 /// Ours: most identifiers after a run's base that are still taken for probes of it.
@@ -155,8 +152,7 @@ pub fn outer(packet: &[u8]) -> Option<Outer> {
 
 /// The packet inside of a VXLAN datagram.
 fn carried<'a>(ip: &Ip<'a>) -> Option<Ip<'a>> {
-    let frame = ip.payload.get(UDP_HEADER_LEN + VXLAN_HEADER_LEN..)?;
-    parse_ip(frame.get(ETHERNET_HEADER_LEN..)?)
+    parse_ip(ip.payload.get(UDP_HEADER_LEN + HEAD_BYTES..)?)
 }
 
 fn own(ip: &Ip<'_>, run: Run) -> Option<Seen> {

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use trieste_control::devices::{VX_PORT, vx_mac};
 use trieste_control::services::{self, Protocol};
 use trieste_pipeline::services::{Backends, Frontend, ServiceNode, ServicesBuilder};
+use trieste_vxlan::{Mac, VX_PORT};
 
 /// Returns the builder of snapshots without services: `nodes` take packets for them at these addresses, `own` is this
 /// gateway's.
 #[must_use]
 pub fn delivery(networks: &[IpNet], own: IpAddr, nodes: &BTreeMap<String, IpAddr>) -> ServicesBuilder {
-    let node = |address: IpAddr| ServiceNode { address, mac: vx_mac(address) };
+    let node = |address: IpAddr| ServiceNode { address, mac: Mac::of_node(address) };
     ServicesBuilder::new(networks, node(own), nodes.values().map(|address| node(*address)), VX_PORT)
 }
 

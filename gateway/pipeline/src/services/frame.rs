@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use trieste_cables::Jobs;
 use trieste_cables::seal_train::SealTrain;
-use trieste_cables::vxlan::frame::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 use trieste_packet::segment::{Segmenter, finish_single};
 use trieste_packet::wire::{tos, version};
 use trieste_packet::{LayoutKind, Outer, Packet};
+use trieste_vxlan::{HEAD_BYTES, Head, Protocol, Vni};
 
 use super::table::{NodeId, Services};
 
@@ -22,8 +22,8 @@ pub(super) fn send(mut packet: Packet, node: NodeId, services: &Services, jobs: 
     let is_ipv4 = version(packet.bytes()) == 4;
     let head = Head {
         vni: Vni::NODES,
-        destination: Mac(to.mac),
-        source: Mac(own.mac),
+        destination: to.mac,
+        source: own.mac,
         protocol: if is_ipv4 { Protocol::Ipv4 } else { Protocol::Ipv6 },
     };
     let head = head.emit();

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use ipnet::IpNet;
 use trieste_packet::{FlowKey, KeyedState};
+use trieste_vxlan::Mac;
 
 use super::maglev::{Maglev, Share};
 
@@ -41,7 +42,7 @@ pub struct ServiceNode {
     /// Its address on the network between nodes.
     pub address: IpAddr,
     /// The hardware address of its device on the VXLAN between nodes.
-    pub mac: [u8; 6],
+    pub mac: Mac,
 }
 
 /// The nodes behind one address and port.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use etherparse::PacketBuilder;
-use trieste_cables::vxlan::frame::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 use trieste_packet::checksum::{fill_ipv4_header, transport_is_valid};
 use trieste_packet::wire::{be16, put16};
 use trieste_packet::{Checksum, FlowKey, Layout, LayoutKind, Packet};
 use trieste_pipeline::TraceQuestion;
 use trieste_pipeline::services::{Backends, Frontend, ServiceNode, Services, ServicesBuilder};
+use trieste_vxlan::{HEAD_BYTES, Head, Mac, Protocol, Vni};
 
 use crate::support::{A, End, POD_A, carry, pair, udp4};
 
@@ -22,7 +22,7 @@ pub(crate) const HERE: [u8; 4] = [10, 2, 96, 11];
 pub(crate) const PORT: u16 = 2;
 
 fn node(index: u8) -> ServiceNode {
-    ServiceNode { address: [172, 31, 9, index].into(), mac: [2, 0x54, 172, 31, 9, index] }
+    ServiceNode { address: [172, 31, 9, index].into(), mac: Mac([2, 0x54, 172, 31, 9, index]) }
 }
 
 /// Two ends, the second of which is a gateway of node 1.
@@ -84,12 +84,8 @@ fn a_packet_goes_unchanged_to_a_node_with_a_back_end_or_to_this_nodes_kernel() {
     let to = node_of(&services, 17, 1);
     let IpAddr::V4(v4) = to else { panic!("{to}") };
     let [_, _, _, last] = v4.octets();
-    let head = Head {
-        vni: Vni::NODES,
-        destination: Mac(node(last).mac),
-        source: Mac(node(1).mac),
-        protocol: Protocol::Ipv4,
-    };
+    let head =
+        Head { vni: Vni::NODES, destination: node(last).mac, source: node(1).mac, protocol: Protocol::Ipv4 };
     assert_eq!(b.line.to_wire.len(), 1);
     assert_eq!(framed(&mut b), [(to, head, away)]);
     assert_eq!(b.delivered(), [here, unknown, pod]);

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::{Mac, VX_PORT};
 
 use super::intra;
 use crate::admit::Admission;
 use crate::condition::Condition;
-use crate::constants::{TABLE_DELIVERY, VX_DEVICE, VX_PORT};
+use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::driver::Desired;
 use crate::driver::filter::{guard, own_cluster, takeover};
 use crate::hostnet::{Delivery, Guard, Pass};
 use crate::networks::disjoint;
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::Mac;
 
 /// Adds the packet filter, and what other programs' filters have to let through.
 pub(super) fn add(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::{VTEP_NODES, next_hop, vtep};
 
 use super::{intra, nexthop_groups, worker};
 use crate::admit::Admission;
@@ -15,7 +16,6 @@ use crate::family::Family;
 use crate::hostnet::{Hop, Route, Rule};
 use crate::nexthops::{Role, group_id};
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::{next_hop, vtep};
 
 /// Adds the routes, rules and settings of an active gateway's node.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, own: &Endpoint, admission: &Admission) {
@@ -87,7 +87,9 @@ fn deliver(desired: &mut Desired, state: &ClusterState, admission: &Admission, t
         return;
     }
     // Each address and each network has one owner; this node comes first.
-    let is_v4 = |address: IpAddr| if let IpAddr::V4(address) = address { Some(vtep(address)) } else { None };
+    let is_v4 = |address: IpAddr| {
+        if let IpAddr::V4(address) = address { Some(vtep(VTEP_NODES, address)) } else { None }
+    };
     let mut vteps: BTreeSet<_> = state.underlay_address().and_then(is_v4).into_iter().collect();
     let own_pods = state.own_node().into_iter().flat_map(|own| intra::pod_networks(state, own));
     let mut pods: BTreeSet<IpNet> = own_pods.copied().collect();

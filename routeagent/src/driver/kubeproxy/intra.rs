@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_vxlan::Vxlan;
 
 use crate::admit::Admission;
 use crate::condition::Condition;
@@ -11,7 +12,6 @@ use crate::driver::Desired;
 use crate::family::Family;
 use crate::hostnet::Sysctl;
 use crate::state::{ClusterNode, ClusterState, Endpoint};
-use crate::vxlan::Vxlan;
 
 /// Adds the device where there is a node to reach by it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use trieste_control::notice::GatewayKey;
+use trieste_vxlan::next_hop;
 
 use super::intra;
 use crate::admit::{Accepted, Admission};
@@ -13,7 +14,6 @@ use crate::family::Family;
 use crate::hostnet::Hop;
 use crate::nexthops::{NexthopGroups, Role, group_id};
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::next_hop;
 
 /// Adds next hops and groups, where this cluster has several gateways and the kernel supports groups. A family without
 /// accepted remote networks gets none: devices on which it is disabled refuse them.

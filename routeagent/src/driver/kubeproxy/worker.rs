@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use trieste_vxlan::next_hop;
+
 use super::{intra, nexthop_groups};
 use crate::admit::Admission;
 use crate::condition::Condition;
@@ -12,7 +14,6 @@ use crate::family::Family;
 use crate::hostnet::{Hop, Route};
 use crate::nexthops::Role;
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::next_hop;
 
 /// Adds a route for every network that a gateway of its cluster offers, before the one that refuses it.
 pub(super) fn add(desired: &mut Desired, state: &ClusterState, admission: &Admission) {

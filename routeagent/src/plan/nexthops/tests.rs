@@ -3,6 +3,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use trieste_control::notice::GatewayKey;
+use trieste_vxlan::Vxlan;
 
 use super::super::plan;
 use super::super::tests::model;
@@ -13,7 +14,6 @@ use crate::family::Family;
 use crate::hostnet::{Guard, Hop, HostNet, Route};
 use crate::nexthops::{Content, NexthopChange, NexthopGroups, ObservedNexthop, Role, group_id};
 use crate::observed::{Observed, ObservedRoute};
-use crate::vxlan::Vxlan;
 
 #[test]
 fn next_hops_come_before_their_groups_and_those_before_routes_and_go_the_other_way_round() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use trieste_vxlan::Mac;
 
 use super::super::{Plan, nexthops};
 use super::{link_of, ours};
@@ -16,7 +17,7 @@ use crate::nexthops::{Content, NEXTHOP_PROTOCOL, NexthopChange, ObservedNexthop}
 use crate::observed::{Observed, ObservedRoute};
 use crate::state::DeviceAddress;
 use crate::submariner::Removal;
-use crate::vxlan::{Mac, VxlanChange};
+use crate::vxlan::VxlanChange;
 
 pub(crate) fn apply(mut observed: Observed, plan: &Plan) -> Observed {
     for change in &plan.changes {

@@ -13,13 +13,14 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{LinkUnspec, LinkVxlan};
+use trieste_vxlan::{Forward, Mac, VX_PORT, Vni, Vxlan};
 
 use super::{Kernel, address_family, collect, refused};
-use crate::constants::{VX_DEVICE, VX_PORT, VX_VNI};
+use crate::constants::VX_DEVICE;
 use crate::family::Family;
 use crate::hostnet::Sysctl;
 use crate::port::PortError;
-use crate::vxlan::{Forward, Mac, Vxlan, VxlanChange};
+use crate::vxlan::VxlanChange;
 
 impl Kernel {
     /// Reads the device's static forwarding entries.
@@ -141,7 +142,7 @@ impl Kernel {
 }
 
 fn link_message(vxlan: &Vxlan) -> netlink_packet_route::link::LinkMessage {
-    let builder = LinkVxlan::new(VX_DEVICE, VX_VNI).port(VX_PORT).learning(false);
+    let builder = LinkVxlan::new(VX_DEVICE, Vni::NODES.value()).port(VX_PORT).learning(false);
     let builder = match vxlan.local {
         IpAddr::V4(local) => builder.local(local),
         IpAddr::V6(local) => builder.local6(local),
@@ -151,7 +152,7 @@ fn link_message(vxlan: &Vxlan) -> netlink_packet_route::link::LinkMessage {
 
 /// Takes peer and learning off the device, and sets its own address.
 fn conversion(vxlan: &Vxlan) -> netlink_packet_route::link::LinkMessage {
-    let builder = LinkVxlan::new(VX_DEVICE, VX_VNI).remote(Ipv4Addr::UNSPECIFIED).learning(false);
+    let builder = LinkVxlan::new(VX_DEVICE, Vni::NODES.value()).remote(Ipv4Addr::UNSPECIFIED).learning(false);
     let builder = match vxlan.local {
         IpAddr::V4(local) => builder.local(local),
         IpAddr::V6(local) => builder.local6(local),

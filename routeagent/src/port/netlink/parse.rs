@@ -8,12 +8,12 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use trieste_vxlan::Mac;
 
 use crate::family::Family;
 use crate::hostnet::Rule;
 use crate::observed::{Link, ObservedRoute, ObservedRule, RouteKind, VxlanLink};
 use crate::state::ResolvedRoute;
-use crate::vxlan::Mac;
 
 /// "No suppression", in the two attributes that the kernel reports with every rule.
 const NOT_SUPPRESSED: u32 = u32::MAX;

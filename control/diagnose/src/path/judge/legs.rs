@@ -1,13 +1,13 @@
 //! Reasons on the way between a pod and its cluster's gateway.
 
 use trieste_control::devices::VX_DEVICE;
+use trieste_vxlan::VX_PORT;
 
 use super::super::evidence::Side;
 use super::super::verdict::{Cause, Finding, Hop};
 use super::context::{Context, Place};
 use crate::node::PacketFacts;
 use crate::node::document::{NodeReport, Route};
-use crate::node::wire::VX_PORT;
 
 /// Sender's node to `vx-submariner`.
 pub(super) fn leaves_worker(context: &Context<'_>) -> Vec<Finding> {

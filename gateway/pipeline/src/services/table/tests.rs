@@ -3,7 +3,7 @@ use crate::services::pins::Pins;
 
 fn node(index: u8) -> ServiceNode {
     let address = IpAddr::from([172, 31, 9, index]);
-    ServiceNode { address, mac: [2, 0x54, 172, 31, 9, index] }
+    ServiceNode { address, mac: Mac::of_node(address) }
 }
 
 fn front(port: u16) -> Frontend {

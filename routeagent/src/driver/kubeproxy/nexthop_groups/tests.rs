@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use trieste_vxlan::Mac;
+
 use super::super::KubeProxy;
 use super::super::tests::{cluster, routes};
 use crate::condition::Condition;
@@ -9,7 +11,6 @@ use crate::family::Family;
 use crate::hostnet::Sysctl;
 use crate::nexthops::{Nexthop, Role, group_id};
 use crate::state::{ClusterState, Endpoint};
-use crate::vxlan::Mac;
 
 #[test]
 fn a_worker_spreads_over_all_gateways_what_is_for_clusters_that_know_several() {

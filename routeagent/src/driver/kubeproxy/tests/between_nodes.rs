@@ -1,7 +1,8 @@
 //! The VXLAN between the nodes of a cluster.
 
+use trieste_vxlan::{Forward, Mac};
+
 use super::*;
-use crate::vxlan::{Forward, Mac};
 
 #[test]
 fn a_worker_sends_to_its_gateway_over_the_vxlan_as_upstream_does() {

@@ -6,15 +6,14 @@
 //!                └───────────────────── Head: 22 bytes ──────────────────────────────────┘
 //! ```
 
-use std::fmt;
 use std::net::Ipv4Addr;
 
-use trieste_packet::wire::{be16, be32, put16};
+use crate::mac::Mac;
 
 /// Bytes of the VXLAN header.
-pub const VXLAN_BYTES: usize = 8;
+const VXLAN_BYTES: usize = 8;
 /// Bytes of an Ethernet header without a VLAN tag.
-pub const ETHERNET_BYTES: usize = 14;
+const ETHERNET_BYTES: usize = 14;
 /// Bytes in front of the inner packet, inside the UDP payload.
 pub const HEAD_BYTES: usize = VXLAN_BYTES + ETHERNET_BYTES;
 /// Bytes of an ARP packet for IPv4 over Ethernet.
@@ -39,69 +38,12 @@ impl Vni {
     /// Between the nodes of a cluster and its gateways: upstream's device `vx-submariner`.
     pub const NODES: Self = Self(100);
 
-    /// The number.
+    /// Returns the number.
+    #[inline]
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
-}
-
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// All stations.
-    pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No station: what stands in an ARP request for the address that is asked for.
-    pub const ZERO: Self = Self([0; 6]);
-
-    /// The address of the gateway or node with this VTEP address: locally administered, the same at every start, and
-    /// different for different VTEPs. The second byte is ours (`T`), so that it is not mistaken for one that another
-    /// program made of the same address.
-    #[must_use]
-    pub const fn of_vtep(vtep: Ipv4Addr) -> Self {
-        let [a, b, c, d] = vtep.octets();
-        Self([0x02, b'T', a, b, c, d])
-    }
-
-    /// Whether a group of stations is meant, or all.
-    #[must_use]
-    pub const fn is_group(self) -> bool {
-        self.0[0] & 1 != 0
-    }
-
-    /// Whether this can be the address of one station.
-    #[must_use]
-    pub fn is_station(self) -> bool {
-        !self.is_group() && self != Self::ZERO
-    }
-
-    fn read(bytes: &[u8], at: usize) -> Self {
-        let mut mac = [0; 6];
-        mac.copy_from_slice(&bytes[at..at + 6]);
-        Self(mac)
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl fmt::Debug for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// The VTEP address of a node: its own address with another first octet (241 between gateways, 240 inside a cluster).
-#[must_use]
-pub const fn vtep(first: u8, node: Ipv4Addr) -> Ipv4Addr {
-    let [_, b, c, d] = node.octets();
-    Ipv4Addr::new(first, b, c, d)
 }
 
 /// What an Ethernet frame carries.
@@ -118,7 +60,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The Ethernet type.
+    /// Returns the Ethernet type.
+    #[inline]
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -131,6 +74,7 @@ impl Protocol {
 }
 
 impl From<u16> for Protocol {
+    #[inline]
     fn from(number: u16) -> Self {
         match number {
             TYPE_IPV4 => Self::Ipv4,
@@ -157,6 +101,7 @@ pub struct Head {
 impl Head {
     /// Splits a datagram into head and inner packet, which may be empty and may have padding behind it. `None` for what is
     /// too short or has no VNI.
+    #[inline]
     #[must_use]
     pub fn parse(datagram: &[u8]) -> Option<(Self, &[u8])> {
         let (head, packet) = datagram.split_first_chunk::<HEAD_BYTES>()?;
@@ -168,13 +113,14 @@ impl Head {
         //= https://www.rfc-editor.org/rfc/rfc7348#section-5
         //# The other 7 bits (designated "R") are reserved fields and MUST be set to zero on transmission and ignored on
         //# receipt.
-        let vni = Vni(be32(head, 4) >> 8);
-        let (destination, source) = (Mac::read(head, VXLAN_BYTES), Mac::read(head, VXLAN_BYTES + 6));
-        let protocol = be16(head, VXLAN_BYTES + 12).into();
+        let vni = Vni(u32::from_be_bytes([head[4], head[5], head[6], head[7]]) >> 8);
+        let (destination, source) = (mac_at(head, VXLAN_BYTES), mac_at(head, VXLAN_BYTES + 6));
+        let protocol = u16::from_be_bytes([head[20], head[21]]).into();
         Some((Self { vni, destination, source, protocol }, packet))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
+    #[inline]
     #[must_use]
     pub fn emit(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
@@ -184,12 +130,12 @@ impl Head {
         bytes[4..8].copy_from_slice(&(self.vni.0 << 8).to_be_bytes());
         bytes[8..14].copy_from_slice(&self.destination.0);
         bytes[14..20].copy_from_slice(&self.source.0);
-        put16(&mut bytes, 20, self.protocol.number());
+        bytes[20..22].copy_from_slice(&self.protocol.number().to_be_bytes());
         bytes
     }
 }
 
-/// What an ARP packet says. "Announced" is what sender and target address being equal means (RFC 5227).
+/// What an ARP packet carries. "Announced" is what sender and target address being equal means (RFC 5227).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arp {
     /// Whether it asks (operation 1); otherwise it answers (operation 2).
@@ -211,13 +157,13 @@ impl Arp {
         Self { is_request: true, sender, sender_mac, target, target_mac: Mac::ZERO }
     }
 
-    /// Says unasked whose station this is.
+    /// Announces unasked whose station this is.
     #[must_use]
     pub const fn announcement(sender: Ipv4Addr, sender_mac: Mac) -> Self {
         Self::request(sender, sender_mac, sender)
     }
 
-    /// The answer to this request: `mac` is the station that was asked for.
+    /// Returns the answer to this request: `mac` is the station that was asked for.
     #[must_use]
     pub const fn reply(&self, mac: Mac) -> Self {
         Self {
@@ -233,26 +179,26 @@ impl Arp {
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let packet = packet.first_chunk::<ARP_BYTES>()?;
-        let is_request = match be16(packet, 6) {
+        let is_request = match u16::from_be_bytes([packet[6], packet[7]]) {
             1 => true,
             2 => false,
             _ => return None,
         };
         packet.starts_with(&ARP_HEAD).then(|| Self {
             is_request,
-            sender_mac: Mac::read(packet, 8),
-            sender: be32(packet, 14).into(),
-            target_mac: Mac::read(packet, 18),
-            target: be32(packet, 24).into(),
+            sender_mac: mac_at(packet, 8),
+            sender: Ipv4Addr::new(packet[14], packet[15], packet[16], packet[17]),
+            target_mac: mac_at(packet, 18),
+            target: Ipv4Addr::new(packet[24], packet[25], packet[26], packet[27]),
         })
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; ARP_BYTES] {
         let mut bytes = [0; ARP_BYTES];
         bytes[..6].copy_from_slice(&ARP_HEAD);
-        put16(&mut bytes, 6, if self.is_request { 1 } else { 2 });
+        bytes[7] = if self.is_request { 1 } else { 2 };
         bytes[8..14].copy_from_slice(&self.sender_mac.0);
         bytes[14..18].copy_from_slice(&self.sender.octets());
         bytes[18..24].copy_from_slice(&self.target_mac.0);
@@ -260,12 +206,20 @@ impl Arp {
         bytes
     }
 
-    /// The datagram that carries this to `destination`.
+    /// Returns the datagram that carries this to `destination`.
     #[must_use]
     pub fn datagram(&self, vni: Vni, destination: Mac) -> Vec<u8> {
         let head = Head { vni, destination, source: self.sender_mac, protocol: Protocol::Arp };
         [&head.emit()[..], &self.emit()[..]].concat()
     }
+}
+
+/// Reads the address at `at`, of which the caller has checked that it is there.
+#[inline]
+fn mac_at(bytes: &[u8], at: usize) -> Mac {
+    let mut mac = [0; 6];
+    mac.copy_from_slice(&bytes[at..at + 6]);
+    Mac(mac)
 }
 
 #[cfg(test)]
@@ -305,16 +259,6 @@ mod tests {
         );
         assert_eq!(Arp::parse(&reply.emit()), Some(reply));
         assert_eq!(reply.emit()[7], 2);
-    }
-
-    #[test]
-    fn addresses_are_derived_from_the_node() {
-        let node = Ipv4Addr::new(172, 18, 0, 5);
-        assert_eq!(vtep(241, node), Ipv4Addr::new(241, 18, 0, 5));
-        assert_eq!(vtep(240, node), Ipv4Addr::new(240, 18, 0, 5));
-        let mac = Mac::of_vtep(vtep(241, node));
-        assert_eq!(mac.to_string(), "02:54:f1:12:00:05");
-        assert!(mac.is_station() && !Mac::BROADCAST.is_station() && !Mac::ZERO.is_station());
     }
 
     #[test]
