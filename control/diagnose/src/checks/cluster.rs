@@ -216,10 +216,10 @@ fn problem(status: ConnectionStatus, cluster: &str, details: &str) -> Option<Str
     })
 }
 
-/// Whether kube-proxy works in a mode that is supported.
+/// Checks that services are reached by remote clusters with the mode that kube-proxy works in.
 ///
 /// # Errors
-/// When the API server or the gateway's node does not say.
+/// The API server or the gateway's node does not answer.
 pub async fn kube_proxy_mode(checked: &Checked, steps: &mut dyn Steps) -> Result<(), CheckError> {
     steps.begin("Checking Submariner support for the kube-proxy mode");
     let cluster = crate::facts::cluster(&checked.source, &checked.kubectl, &mut Vec::new()).await?;
@@ -235,13 +235,33 @@ pub async fn kube_proxy_mode(checked: &Checked, steps: &mut dyn Steps) -> Result
             &format!("the devices of node {node} cannot be read: {}", report.problems.join("; ")),
         );
     } else if report.link(IPVS_DEVICE).is_some() {
-        let text = "The cluster is deployed with kube-proxy ipvs mode which Submariner does not support";
-        steps.remark(Outcome::Failure, text);
+        let (outcome, text) = with_ipvs(&checked.source.route_agents().await?);
+        steps.remark(outcome, &text);
     } else {
         steps.remark(Outcome::Success, "The kube-proxy mode is supported");
     }
     steps.end(Outcome::Success);
     Ok(())
+}
+
+/// Returns what the IPVS mode means: nothing for remote clusters where our route agents take packets for services themselves, which
+/// upstream's do not.
+fn with_ipvs(agents: &[RouteAgent]) -> (Outcome, String) {
+    let nodes = agents.iter().filter(|agent| agent.services_address().is_some()).count();
+    if nodes == 0 {
+        let text = "The cluster is deployed with kube-proxy ipvs mode, with which services are not reached from remote clusters \
+                    unless Trieste's route agents take their packets, and no node's does (no RouteAgent object has an address as \
+                    its annotation trieste.io/services): update the route agents, see that a gateway is active, and look at \
+                    their conditions";
+        return (Outcome::Failure, text.to_owned());
+    }
+    let text = format!(
+        "The kube-proxy mode is ipvs, which is not used for remote clusters: {nodes} of {} nodes take packets for services \
+         themselves",
+        agents.len()
+    );
+    // Each node with a back end takes its own; one without our route agent has none that is reached.
+    (if nodes == agents.len() { Outcome::Success } else { Outcome::Warning }, text)
 }
 
 #[cfg(test)]
@@ -258,6 +278,27 @@ mod tests {
             "connections": [{"status": status, "statusMessage": "", "endpoint": endpoint}]}}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn ipvs_is_no_problem_where_nodes_take_packets_for_services() {
+        let agent = |value: Option<&str>| -> RouteAgent {
+            let mut annotations = json!({"trieste.io/route-agent": "1"});
+            value.into_iter().for_each(|value| annotations["trieste.io/services"] = json!(value));
+            serde_json::from_value(json!({
+                "metadata": {"name": "n", "namespace": "n", "annotations": annotations},
+                "status": {"version": "1", "statusFailure": "", "remoteEndpoints": []},
+            }))
+            .unwrap()
+        };
+        let outcome = |values: &[Option<&str>]| {
+            let agents: Vec<RouteAgent> = values.iter().map(|value| agent(*value)).collect();
+            with_ipvs(&agents).0
+        };
+        assert_eq!(outcome(&[Some("10.0.0.1"), Some("fd00::1")]), Outcome::Success);
+        assert_eq!(outcome(&[Some("10.0.0.1"), None]), Outcome::Warning);
+        assert_eq!(outcome(&[Some("none"), None]), Outcome::Failure);
+        assert_eq!(outcome(&[]), Outcome::Failure);
     }
 
     #[test]
