@@ -16,7 +16,7 @@ use super::world::{Action, World};
 /// of one, and a peer that forgot is noticed after the interval of signs of life and another minute.
 const BOUND: Duration = Duration::from_secs(240);
 /// How many schedules are run.
-const SCHEDULES: u64 = 250;
+const SCHEDULES: u64 = 100;
 
 #[test]
 fn gateways_converge_whatever_the_network_and_their_people_do() {

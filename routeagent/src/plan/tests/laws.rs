@@ -81,13 +81,18 @@ impl Model for Kernel {
 }
 
 proptest! {
+    // Each makes some ten passes.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn plans_keep_the_laws_of_every_reconciler(
         desired in hostnets(), observed in observations(), number in any::<usize>(),
     ) {
         prop_assert_eq!(check(&Kernel(observed), &desired, number), Ok(()));
     }
+}
 
+proptest! {
     #[test]
     fn a_plan_applied_leaves_nothing_to_plan(desired in hostnets(), observed in observations()) {
         let after = model::apply(observed.clone(), &plan(&desired, &observed));
