@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use super::ApiError;
 
-/// Most CIDRs in one list.
-pub const MAX_CIDRS: usize = 256;
+/// Most CIDRs in one list: what an IPsec cable can negotiate, whose lists of traffic selectors have a count of one byte (RFC 7296
+/// section 3.13).
+pub const MAX_CIDRS: usize = 255;
 
 /// Most addresses of one sort that a gateway may publish. Newer releases of upstream write two, one per family.
 pub const MAX_ADDRESSES: usize = 8;

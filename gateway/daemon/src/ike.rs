@@ -284,8 +284,10 @@ impl Ike {
                 false
             }
             Input::SetAddress(..) | Input::Rekey(_) => false,
-            // The status names them.
-            Input::SetNetworks { .. } => true,
+            Input::SetNetworks { lane, .. } => {
+                self.logged.remove(lane);
+                true
+            }
         };
         self.slow.engine.handle_input(input, now);
         has_changed

@@ -23,18 +23,19 @@ use trieste_cables::{Site, drivers};
 use trieste_control::api::{Endpoint, EndpointFacts, EndpointSpec};
 use trieste_control::claims::Allowed;
 use trieste_packet::GatewayKey;
-use trieste_pipeline::health::Watch;
 use trieste_vxlan::{VTEP_GATEWAYS, vtep};
 
 mod build;
 mod globalnet;
 mod reader;
 mod services;
+mod watch;
 
 pub use build::{Far, Lane, Networks, Row, Rows, build, carrier, carriers, clusters};
 pub use globalnet::{Own, Owners, Translation, compile, owner_of};
 pub use reader::{Admitted, Reader, site};
 pub use services::{backends, delivery, frontend};
+pub use watch::Before;
 
 /// Upstream's cable port, for Endpoints that do not name theirs.
 const DEFAULT_PORT: u16 = 4500;
@@ -153,25 +154,6 @@ impl Peer {
     pub fn health_check_ips(&self) -> impl Iterator<Item = IpAddr> {
         let others = self.spec.health_check_ips.iter().filter_map(|text| text.parse::<IpAddr>().ok());
         self.facts.health_check_ip.into_iter().chain(others)
-    }
-
-    /// Returns how the path to it is probed; `None` if its far end does not support that. Between clusters probes use the first
-    /// addresses of published subnets of one family, IPv4 before IPv6, which every kind of cable accepts.
-    #[must_use]
-    pub fn watch(&self, local: &Local) -> Option<Watch> {
-        let first = |subnets: &[IpNet], is_ipv4: bool| {
-            subnets.iter().map(IpNet::network).find(|address| address.is_ipv4() == is_ipv4)
-        };
-        let (from, to) = match self.role {
-            Role::Sole => None,
-            Role::Sibling => Some((local.site.private_ip, self.facts.private_ip)),
-            Role::Member => [true, false].into_iter().find_map(|is_ipv4| {
-                first(&local.site.subnets, is_ipv4).zip(first(&self.facts.subnets, is_ipv4))
-            }),
-        }?;
-        let is_possible = from.is_ipv4() == to.is_ipv4();
-        let is_sibling = self.role == Role::Sibling;
-        is_possible.then_some(Watch { from, to, most_bytes: local.path_mtu, is_sibling })
     }
 
     /// Returns the choice for a gateway that needs no NAT discovery: siblings reach each other at their private addresses.

@@ -16,7 +16,7 @@ use trieste_cables::{CableKind, LaneConfig};
 use trieste_control::api::{Endpoint, EndpointSpec};
 use trieste_control::claims::Allowed;
 use trieste_control::members::Target;
-use trieste_gateway::tables::{self, Lane, Local, Peer, Reader, Row, Rows};
+use trieste_gateway::tables::{self, Before, Lane, Local, Peer, Reader, Row, Rows};
 use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, CableId, GatewayKey, LaneId, Outer, Packet, PoolConfig, WorkerId, icmp};
 use trieste_pipeline::{Board, Config, Fleet, LaneCommand, NatConfig, Pipeline, health};
@@ -148,7 +148,7 @@ impl Member {
             resumes: false,
         };
         let tunnel = self.kind.connect(&config, now)?;
-        let watch = peer.spec.supports_paths().then(|| peer.watch(local)).flatten();
+        let watch = peer.spec.supports_paths().then(|| peer.watch(local, &Before::default())).flatten();
         self.line.command(LaneCommand::Add { lane, cable, tunnel, watch }, now);
         Ok(())
     }

@@ -85,6 +85,7 @@ impl EspCable {
     fn take_orders(&mut self, drops: &mut Drops, now: Instant) {
         while let Some(order) = self.port.take() {
             self.obey(order, drops);
+            self.pairs.is_expecting = self.early.is_expecting();
             self.refresh(now);
             self.next_check = self.next_check.min(now + ORDER_INTERVAL);
         }

@@ -47,6 +47,11 @@ impl Early {
         self.is_openable
     }
 
+    /// Returns `true` if an SA has been asked for.
+    pub(super) fn is_expecting(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
     /// Notes that an SA of this SPI has been asked for.
     pub(super) fn expect(&mut self, spi: Spi) {
         if self.expected.len() < MAX_EXPECTED && !self.expected.contains(&spi) {

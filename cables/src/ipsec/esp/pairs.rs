@@ -35,6 +35,8 @@ pub(super) struct Pairs {
     chosen: Option<(Ends, u8)>,
     /// How many have ever been added.
     pub(super) added: u64,
+    /// Whether a pair has been asked for that may be for more packets.
+    pub(super) is_expecting: bool,
 }
 
 impl Default for Pairs {
@@ -47,6 +49,7 @@ impl Default for Pairs {
             touched: room(),
             chosen: None,
             added: 0,
+            is_expecting: false,
         }
     }
 }
@@ -130,9 +133,7 @@ impl Pairs {
         for &number in self.order.iter().rev() {
             let Some(pair) = self.slots[usize::from(number)].as_deref() else { continue };
             let has_successor = self.sealing.iter().any(|newer| {
-                self.slots[usize::from(*newer)]
-                    .as_deref()
-                    .is_some_and(|newer| newer.selectors == pair.selectors)
+                self.slots[usize::from(*newer)].as_deref().is_some_and(|newer| newer.covers(pair))
             });
             pair.show_sealing(pair.state == State::Active && !has_successor);
             if pair.state == State::Active {
@@ -194,7 +195,8 @@ impl Pairs {
         }
         let is_known =
             self.order.iter().any(|index| self.slots[usize::from(*index)].as_deref().is_some_and(admits));
-        if is_known || self.order.is_empty() { Choice::Wait } else { Choice::Refuse(DropReason::NoSelector) }
+        let is_on_its_way = is_known || self.order.is_empty() || self.is_expecting;
+        if is_on_its_way { Choice::Wait } else { Choice::Refuse(DropReason::NoSelector) }
     }
 
     /// Returns `true` if there is none.

@@ -88,12 +88,11 @@ impl IkeEngine {
         self.begin_due(lane, now);
     }
 
-    /// Makes child SAs for other networks in the place of those that there are (RFC 7296 sections 1.3.3 and 2.9). The end that
-    /// learns of a change first asks at once, and agrees on what both have so far; the other one asks when it learns of it, too.
-    /// Packets for what stays go on with the older child SA until the peer has the newer one.
+    /// Makes child SAs for other networks in the place of those that there are (RFC 7296 sections 1.3.3 and 2.9), where it is for
+    /// this end to ask. Packets for what stays go on with the older child SA until the peer has the newer one.
     pub(super) fn set_networks(&mut self, lane: LaneId, local: Vec<IpNet>, remote: Vec<IpNet>, now: Instant) {
-        let changed = self.peers.get_mut(&lane).is_some_and(|peer| peer.set_networks(local, remote, now));
-        if changed {
+        let asks = self.peers.get_mut(&lane).is_some_and(|peer| peer.set_networks(local, remote, now));
+        if asks {
             self.work_all(lane, now);
             self.begin_due(lane, now);
         }

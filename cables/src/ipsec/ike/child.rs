@@ -61,7 +61,15 @@ pub(super) struct ChildOffer {
     /// How many groups were tried.
     pub(super) tries: u8,
     /// The child SA that the peer has put in the place of `old` meanwhile.
-    pub(super) rival: Option<Spi>,
+    pub(super) rival: Option<OtherChild>,
+}
+
+/// A child SA of the peer's in the place of one that we are renewing ourselves.
+#[derive(Debug)]
+pub(super) struct OtherChild {
+    pub(super) spi: Spi,
+    /// The lower of the two nonces that made it, by which both ends find out which of the two stays.
+    pub(super) lowest: Vec<u8>,
 }
 
 /// The lower of two nonces (RFC 7296 section 2.8.1: compared octet by octet; a shorter one that is the beginning of a

@@ -7,7 +7,7 @@ use trieste_packet::LaneId;
 use super::child::{Child, ChildState};
 use super::engine::IkeEngine;
 use super::sa::{IkeSa, Operation};
-use super::{EngineLoad, IkeEvent};
+use super::{EngineLoad, IkeEvent, narrow};
 use crate::ipsec::crypto::EspOffer;
 use crate::ipsec::{ChildMeter, ChildSa, EspKeys, LaneOrder, Limits, Outbound, Selectors, Spi};
 
@@ -36,10 +36,16 @@ impl IkeEngine {
         let Some(lane) = sa.lane else { return };
         self.update_path(sa);
         EngineLoad::count(&self.load.children);
+        sa.busy_since = None;
         let (rekey_at, hard_at) =
             (self.jittered(self.config.child_lifetime.soft, now), now + self.config.child_lifetime.hard);
         let limits = self.limits(hard_at);
         let Some(peer) = self.peers.get_mut(&lane) else { return };
+        // Another one for the same packets is sealed with until the peer shows that it has this one.
+        let has_other = |spi: &Spi| {
+            let other = sa.children.get(spi);
+            other.is_none_or(|other| narrow::overlap(&other.selectors, &new.selectors))
+        };
         let meter = ChildMeter::new(now);
         peer.order(LaneOrder::Add(Box::new(ChildSa {
             inbound: new.inbound,
@@ -57,7 +63,7 @@ impl IkeEngine {
         for index in &new.serves {
             let planned = peer.planned.get_mut(sa.plan);
             let Some(wanted) = planned.and_then(|planned| planned.wanted.get_mut(*index)) else { continue };
-            is_alone &= wanted.live.is_empty();
+            is_alone &= !wanted.live.iter().any(has_other);
             wanted.live.push(new.inbound);
             wanted.error = None;
             wanted.backoff.reset(now);

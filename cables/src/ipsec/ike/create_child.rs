@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::auth::refusal;
-use super::child::{self, ChildOffer, ChildState};
+use super::child::{self, ChildOffer, ChildState, OtherChild};
 use super::children::NewChild;
 use super::engine::IkeEngine;
 use super::init::ke;
@@ -116,16 +116,17 @@ impl IkeEngine {
         if offer.old.is_none() {
             self.clear_asked(sa, offer.wanted);
         }
+        self.note_outdated(sa, &offer);
         sa.busy_since = None;
         let (spi, lowest) = (new.inbound, new.lowest.clone());
         match offer.old {
             Some(old) => {
-                let rival = offer.rival.and_then(|rival| sa.children.get(&rival));
                 //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
                 //# the redundant
                 //# SA created with the lowest of the four nonces used in the two
                 //# exchanges SHOULD be closed by the endpoint that created it
-                if rival.is_some_and(|rival| lowest < rival.lowest) {
+                // The peer may have renewed its one meanwhile, or deleted it if it is the redundant one.
+                if offer.rival.as_ref().is_some_and(|rival| lowest < rival.lowest) {
                     self.install(sa, new, Outbound::AfterInbound, now);
                     self.doom_child(sa, spi);
                     self.replace_child(sa, old);
@@ -134,7 +135,7 @@ impl IkeEngine {
                     self.doom_child(sa, old);
                     // The peer deletes its own one; until then it counts as nobody's twin.
                     if let Some(rival) = offer.rival {
-                        self.replace_child(sa, rival);
+                        self.replace_child(sa, rival.spi);
                     }
                 }
             }
@@ -181,6 +182,15 @@ impl IkeEngine {
         })
     }
 
+    /// Notes that the plan has changed since we have asked for a child SA: whoever's change it was, we ask again.
+    fn note_outdated(&mut self, sa: &IkeSa, offer: &ChildOffer) {
+        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
+        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        if let Some(planned) = planned.filter(|planned| planned.version != offer.version) {
+            planned.least_version = planned.version;
+        }
+    }
+
     fn clear_asked(&mut self, sa: &IkeSa, wanted: usize) {
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
         let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
@@ -213,7 +223,7 @@ impl IkeEngine {
         }
         self.free_offer(lane, sa.plan, &offer);
         if let (Some(old), true) =
-            (offer.old, offer.rival.is_some_and(|rival| sa.children.contains_key(&rival)))
+            (offer.old, offer.rival.as_ref().is_some_and(|rival| sa.children.contains_key(&rival.spi)))
         {
             // What the peer has made in its place stays.
             return self.replace_child(sa, old);
@@ -263,6 +273,7 @@ impl IkeEngine {
     /// A child SA could not be renewed: it lives on, and it is tried again.
     fn rekey_failed(&mut self, sa: &mut IkeSa, old: Spi, reason: String, now: Instant) {
         let wait = self.config.retry.1;
+        sa.busy_since = None;
         let Some(child) = sa.children.get_mut(&old) else { return };
         child.rekey_at = now + wait;
         let is_new = child.error.as_ref() != Some(&reason);
@@ -307,11 +318,11 @@ impl IkeEngine {
         }
         match self.answer_child(sa, payloads, None) {
             Ok((answer, new)) => {
-                let spi = new.inbound;
+                let other = OtherChild { spi: new.inbound, lowest: new.lowest.clone() };
                 // The place of an old one is kept by that until the peer shows that it has the new one.
                 self.install(sa, new, Outbound::AfterInbound, now);
                 if let Some(old) = old {
-                    self.replaced_by_peer(sa, old, spi);
+                    self.replaced_by_peer(sa, old, other);
                 }
                 answer
             }
@@ -350,7 +361,7 @@ impl IkeEngine {
     }
 
     /// The peer has made `new` in the place of `old`. If we have asked for the same, the answer will show which one stays.
-    fn replaced_by_peer(&mut self, sa: &mut IkeSa, old: Spi, new: Spi) {
+    fn replaced_by_peer(&mut self, sa: &mut IkeSa, old: Spi, new: OtherChild) {
         let pending = sa.pending.as_mut().map(|pending| &mut pending.operation);
         match pending {
             Some(Operation::Child(offer)) if offer.old == Some(old) => offer.rival = Some(new),
@@ -392,7 +403,11 @@ impl IkeEngine {
             .map_err(negotiate::Refusal::answer)?;
         let outbound = proposal.esp_spi().filter(|spi| spi.0 >= 256).ok_or_else(syntax)?;
         let proposed = Selectors { local: ts_r.clone(), remote: ts_i.clone() };
-        let selectors = self.acceptable(sa, &proposed).ok_or((NotifyKind::TsUnacceptable, Vec::new()))?;
+        let selectors = self.acceptable(sa, &proposed).ok_or((NotifyKind::TsUnacceptable, Vec::new()));
+        if selectors.as_ref().is_ok_and(|selectors| !narrow::is_narrowed(selectors, &proposed)) {
+            self.note_narrowed(sa);
+        }
+        let selectors = selectors?;
         let full = || (NotifyKind::NoAdditionalSas, Vec::new());
         // Before the key agreement, which is what costs.
         if !Self::has_room(sa) {
@@ -439,6 +454,14 @@ impl IkeEngine {
     fn acceptable(&self, sa: &IkeSa, proposed: &Selectors) -> Option<Selectors> {
         let planned = self.peers.get(&sa.lane?)?.planned.get(sa.plan)?;
         narrow::narrow(&planned.plan.children, proposed)
+    }
+
+    /// Notes that the peer has asked for more networks than those of the plan: once these change, we ask.
+    fn note_narrowed(&mut self, sa: &IkeSa) {
+        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
+        if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(sa.plan)) {
+            planned.has_narrowed = true;
+        }
     }
 
     /// Whether an IKE SA has room for one more child SA.

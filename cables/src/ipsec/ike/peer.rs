@@ -35,6 +35,10 @@ pub(super) struct Planned {
     pub(super) plan: Plan,
     /// How often it has become another one.
     pub(super) version: u32,
+    /// The version that child SAs have to be of: those of an earlier one are renewed.
+    pub(super) least_version: u32,
+    /// Whether the peer has asked for networks that are not of the plan.
+    pub(super) has_narrowed: bool,
     pub(super) wanted: Vec<Wanted>,
     /// Our SPIs of those that are established, newest last.
     pub(super) sas: Vec<u64>,
@@ -91,6 +95,8 @@ impl Peer {
                 wanted: plan.children.iter().map(|selectors| Wanted::new(selectors.clone(), now)).collect(),
                 plan,
                 version: 0,
+                least_version: 0,
+                has_narrowed: false,
                 sas: Vec::new(),
                 attempt: None,
                 is_replaced: false,
@@ -120,14 +126,19 @@ impl Peer {
         }
     }
 
-    /// Takes other networks at the ends of a cable between Trieste gateways; returns `true` if that makes other child SAs. A cable
-    /// to another gateway is made anew.
+    /// Takes other networks at the ends of a cable between Trieste gateways; returns `true` if other child SAs are to be asked for.
+    /// A cable to another gateway is made anew.
+    ///
+    /// Whose networks have changed has taken them before the other end learns of it, so it is the other end that asks: until then
+    /// nothing is lost by child SAs for the former ones, and afterwards one exchange is enough. Otherwise only an end asks that has
+    /// refused a part of what its peer has asked for.
     pub(super) fn set_networks(&mut self, local: Vec<IpNet>, remote: Vec<IpNet>, now: Instant) -> bool {
         if !self.is_trieste {
             return false;
         }
+        let is_theirs = self.config.remote.subnets != remote;
         (self.config.local.subnets, self.config.remote.subnets) = (local, remote);
-        let mut has_changed = false;
+        let mut has_to_ask = false;
         for (planned, plan) in self.planned.iter_mut().zip(policy::plans(&self.config)) {
             if planned.plan == plan {
                 continue;
@@ -139,9 +150,12 @@ impl Peer {
             }
             planned.plan = plan;
             planned.version += 1;
-            has_changed = true;
+            if std::mem::take(&mut planned.has_narrowed) || is_theirs {
+                planned.least_version = planned.version;
+                has_to_ask = true;
+            }
         }
-        has_changed
+        has_to_ask
     }
 
     pub(super) fn lane(&self) -> LaneId {

@@ -60,10 +60,10 @@ impl IkeEngine {
     /// The child SA that is to be renewed, with what it is for. Those that came about twice are left to expire.
     fn child_to_renew(&self, sa: &IkeSa, now: Instant) -> Option<(usize, Spi)> {
         let peer = self.peers.get(&sa.lane?)?;
-        let version = peer.planned.get(sa.plan)?.version;
+        let least_version = peer.planned.get(sa.plan)?.least_version;
         let due = sa.children.values().find(|child| {
             child.state == ChildState::Installed
-                && (now >= child.rekey_at || child.version < version)
+                && (now >= child.rekey_at || child.version < least_version)
                 && peer.is_newest(sa.plan, child.inbound)
         })?;
         Some((due.serves.first().copied().unwrap_or_default(), due.inbound))

@@ -10,11 +10,12 @@ use trieste_control::admin::RefusedCluster;
 use trieste_control::connection_status::StatusMachine;
 use trieste_io::Offloads;
 use trieste_packet::LaneId;
+use trieste_pipeline::health::Watch;
 use trieste_pipeline::{LaneCommand, owner_of};
 
 use super::cables::Cable;
 use super::{CutCable, Engine, Gateways, numbers};
-use crate::tables::{Choice, Choices, Far, Peer, Role};
+use crate::tables::{Before, Choice, Choices, Far, Peer, Role};
 use crate::worker::{Command, WorkerHandle};
 
 /// How long a lane that was cut or replaced still opens what is under way.
@@ -228,27 +229,15 @@ impl Engine {
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(&known.peer, peer) && known.choice == choice) {
             return Ok(());
         }
-        let (address, watch) = (peer.address(choice), peer.watch(&self.local));
-        if let Some(cable) = known {
-            let lane = cable.lane.lane;
-            let has_moved = cable.peer.address(cable.choice) != address;
-            let has_other_networks = cable.peer.facts.subnets != peer.facts.subnets;
-            cable.peer = Arc::clone(peer);
-            cable.choice = choice;
-            let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
-            if is_watched_otherwise {
-                self.send(lane, LaneCommand::Watch { lane, watch });
-            }
-            if has_other_networks {
-                tracing::info!(endpoint = %peer.name, "the peer's Endpoint has other networks");
-                let [near, far] = [peer.near(&self.local.site), peer.site()];
-                self.kind.set_networks(lane, &near.subnets, &far.subnets);
-            }
-            if has_moved {
-                tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
-                self.kind.set_peer(lane, address);
-                self.send(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
-            }
+        let address = peer.address(choice);
+        let before = known.as_ref().map_or_else(Before::default, |known| Before {
+            watch: known.watch,
+            local: &self.former_subnets,
+            remote: &known.peer.facts.subnets,
+        });
+        let watch = peer.watch(&self.local, &before);
+        if known.is_some() {
+            self.follow(peer, choice, address, watch);
             return Ok(());
         }
         let lane = self.numbers.allocate().ok_or_else(|| {
@@ -277,6 +266,30 @@ impl Engine {
         self.cables.insert(cable);
         self.note_cables_changed();
         Ok(())
+    }
+
+    /// Has the cable of a peer follow what is new about its Endpoint.
+    fn follow(&mut self, peer: &Arc<Peer>, choice: Choice, address: SocketAddr, watch: Option<Watch>) {
+        let Some(cable) = self.cables.get_mut(&peer.facts.cable_name) else { return };
+        let lane = cable.lane.lane;
+        let has_moved = cable.peer.address(cable.choice) != address;
+        let has_other_networks = cable.peer.facts.subnets != peer.facts.subnets;
+        cable.peer = Arc::clone(peer);
+        cable.choice = choice;
+        let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
+        if is_watched_otherwise {
+            self.send(lane, LaneCommand::Watch { lane, watch });
+        }
+        if has_other_networks {
+            tracing::info!(endpoint = %peer.name, "the peer's Endpoint has other networks");
+            let [near, far] = [peer.near(&self.local.site), peer.site()];
+            self.kind.set_networks(lane, &near.subnets, &far.subnets);
+        }
+        if has_moved {
+            tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");
+            self.kind.set_peer(lane, address);
+            self.send(lane, LaneCommand::SetPeer { lane, peer: Some(address) });
+        }
     }
 
     /// Notes that a cable is made or cut.

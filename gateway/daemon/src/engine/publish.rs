@@ -53,7 +53,7 @@ impl Engine {
         if self.local.site.subnets == subnets {
             return;
         }
-        self.local.site.subnets = subnets;
+        self.former_subnets = std::mem::replace(&mut self.local.site.subnets, subnets);
         // Who overlaps us is judged anew.
         self.reader = Reader::default();
         self.networks = Networks::default();
