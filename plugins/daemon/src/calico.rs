@@ -2,10 +2,11 @@
 //!
 //! Calico masquerades what pods send to addresses of no pool. A pool that is switched off gives nobody addresses; with
 //! `natOutgoing: false` it keeps pods' addresses towards its network (behaviour §6.4, Calico's manual). They have upstream's
-//! names and label, so that a cluster may move over and back.
+//! names and label, so that a cluster may move over and back. On IBM's ROKS the pool of the cluster's own pods has another mode.
 
 mod controller;
 mod pool_index;
+mod roks;
 
 use ipnet::IpNet;
 use serde_json::{Map, Value};

@@ -12,7 +12,7 @@ use crate::constants::{
     SUBMARINER_ROUTER, SWITCH_PORTS, UPSTREAM_KEY,
 };
 use crate::family;
-use crate::table::{EXTERNAL_IDS, LOAD_BALANCER, Table};
+use crate::table::{BALANCERS, EXTERNAL_IDS, Table};
 
 /// Whose a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,8 @@ impl Rows {
         let mut matters = [&was, &is].into_iter().flatten().any(|entry| entry.matters(table, is_same));
         // The proposal's router balances what the switches do. While there is none, services come and go without a plan:
         // that it was made matters by itself.
-        let balances = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.column(LOAD_BALANCER));
+        let balances =
+            |entry: &Option<Entry>| entry.as_ref().map(|entry| BALANCERS.map(|column| entry.column(column)));
         matters |= table == Table::LogicalSwitch
             && self.named(Table::LogicalRouter, SUBMARINER_ROUTER).is_some()
             && balances(&was) != balances(&is);

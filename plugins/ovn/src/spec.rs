@@ -11,10 +11,12 @@ use crate::table::Table;
 /// Returns what is followed of a northbound database.
 #[must_use]
 pub fn northbound_spec() -> DatabaseSpec {
+    let table =
+        |table: Table| TableSpec::new(table.name(), table.columns()).with_optional(table.optional_columns());
     DatabaseSpec {
         name: NORTHBOUND.to_owned(),
         min_version: Some(OLDEST_SCHEMA),
-        tables: Table::ALL.into_iter().map(|table| TableSpec::new(table.name(), table.columns())).collect(),
+        tables: Table::ALL.into_iter().map(table).collect(),
     }
 }
 

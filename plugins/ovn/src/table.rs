@@ -21,8 +21,9 @@ pub enum Table {
     Policy,
 }
 
-/// The column of routers and switches that refers to what they balance; no table of these.
-pub(crate) const LOAD_BALANCER: &str = "load_balancer";
+/// The columns of routers and switches that refer to what they balance: load balancers, and groups of them, which older
+/// schemas lack. Neither's table is followed: what is in a group is the group's.
+pub(crate) const BALANCERS: [&str; 2] = ["load_balancer", "load_balancer_group"];
 /// The column of every table that holds the marks.
 pub(crate) const EXTERNAL_IDS: &str = "external_ids";
 
@@ -58,19 +59,32 @@ impl Table {
         Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// Returns the columns to monitor: all that are read or written.
+    /// Returns the columns to monitor: all that are read or written, but for [`Table::optional_columns`].
     #[must_use]
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::LogicalRouter => {
-                &["name", "ports", "static_routes", "policies", LOAD_BALANCER, EXTERNAL_IDS]
+                &["name", "ports", "static_routes", "policies", BALANCERS[0], EXTERNAL_IDS]
             }
-            Self::LogicalSwitch => &["name", "ports", LOAD_BALANCER, EXTERNAL_IDS],
+            Self::LogicalSwitch => &["name", "ports", BALANCERS[0], EXTERNAL_IDS],
             Self::LogicalRouterPort => &["name", "mac", "networks", "gateway_chassis", EXTERNAL_IDS],
             Self::LogicalSwitchPort => &["name", "type", "addresses", "options", EXTERNAL_IDS],
             Self::GatewayChassis => &["name", "chassis_name", "priority", EXTERNAL_IDS],
             Self::StaticRoute => &["ip_prefix", "nexthop", "policy", "output_port", EXTERNAL_IDS],
             Self::Policy => &["priority", "match", "action", "nexthop", "nexthops", EXTERNAL_IDS],
+        }
+    }
+
+    /// Returns the columns to monitor where the schema has them; only then are they read and written.
+    #[must_use]
+    pub const fn optional_columns(self) -> &'static [&'static str] {
+        match self {
+            Self::LogicalRouter | Self::LogicalSwitch => &[BALANCERS[1]],
+            Self::LogicalRouterPort
+            | Self::LogicalSwitchPort
+            | Self::GatewayChassis
+            | Self::StaticRoute
+            | Self::Policy => &[],
         }
     }
 

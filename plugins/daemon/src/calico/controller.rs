@@ -5,21 +5,23 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use trieste_control::api::{Kind, has_closed_routes};
+use trieste_control::api::{Kind, Object, has_closed_routes};
 use trieste_control::network_map::outermost;
 use trieste_control::remote_pool::name;
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{StoreError, StoreEvent};
 
 use super::pool_index::PoolIndex;
-use super::{corrected, is_masquerading, is_ours, network, pool};
+use super::{corrected, is_masquerading, is_ours, network, pool, roks};
 use crate::remote::{Change, RemoteNetworks};
 use crate::status::{Status, Wish};
 
 /// When to look again whether a pool of ours that has to go is gone.
 const LATER: Duration = Duration::from_millis(250);
+/// What has to be listed before anything is written.
+const NEEDED: [Kind; 2] = [Kind::GatewayRoute, Kind::IpPool];
 
-/// Keeps a pool for each network of a remote cluster.
+/// Keeps a pool for each network of a remote cluster, and on IBM's ROKS the mode of the default pool.
 #[derive(Debug)]
 pub struct PoolsController {
     namespace: String,
@@ -31,6 +33,10 @@ pub struct PoolsController {
     listed: BTreeSet<Kind>,
     /// Whether the API server has no IPPools, as where Calico keeps them in a store of its own.
     is_unserved: bool,
+    /// Whether the cluster is one of IBM's ROKS; `None` before the Services were listed.
+    is_roks: Option<bool>,
+    /// Why Services may not be read, as with the rights of an earlier version.
+    unread_services: Option<String>,
     problems: BTreeMap<String, String>,
 }
 
@@ -46,15 +52,21 @@ impl PoolsController {
             pools: PoolIndex::default(),
             listed: BTreeSet::new(),
             is_unserved: false,
+            is_roks: None,
+            unread_services: None,
             problems: BTreeMap::new(),
         }
     }
 
-    /// Returns the names of all pools that there are of ours or should be.
+    /// Returns the names of all pools that there are of ours or should be, and the default pool's.
     fn keys(&self) -> Vec<String> {
         let there = self.pools.iter().filter(|(_, pool)| is_ours(pool)).map(|(name, _)| name);
         let all: BTreeSet<&String> = self.wanted.keys().chain(there).collect();
-        all.into_iter().cloned().collect()
+        all.into_iter().cloned().chain([roks::DEFAULT_POOL.to_owned()]).collect()
+    }
+
+    fn has_all(&self) -> bool {
+        NEEDED.iter().all(|kind| self.listed.contains(kind))
     }
 
     /// Takes in what a GatewayRoute names now; returns the names of the pools that it concerned and concerns.
@@ -85,6 +97,27 @@ impl PoolsController {
 
     fn observe_routes(&mut self, event: StoreEvent) -> Vec<String> {
         self.remote.observe(event).iter().flat_map(|change| self.put_routes(change)).collect()
+    }
+
+    /// Takes in Services: by the gateways' a cluster is one of ROKS or is not.
+    fn observe_services(&mut self, event: &StoreEvent) -> Vec<String> {
+        self.unread_services = None;
+        let is_gateways = |name: &str| name == roks::GATEWAY_SERVICE;
+        let is_roks = match event {
+            StoreEvent::Listed(services) => services.iter().any(roks::is_of_ibm),
+            StoreEvent::Applied(service) if is_gateways(&service.metadata.name) => roks::is_of_ibm(service),
+            StoreEvent::Deleted(service) if is_gateways(&service.metadata.name) => false,
+            StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) => {
+                self.unread_services = Some(error.to_string());
+                return Vec::new();
+            }
+            StoreEvent::Applied(_) | StoreEvent::Deleted(_) | StoreEvent::Unavailable(_) | _ => {
+                return Vec::new();
+            }
+        };
+        let before = self.is_roks.replace(is_roks);
+        let is_changed = before != self.is_roks;
+        is_changed.then(|| roks::DEFAULT_POOL.to_owned()).into_iter().collect()
     }
 
     /// Takes in pools. One of somebody else's concerns all.
@@ -121,6 +154,9 @@ impl PoolsController {
     /// Returns what to write for a pool, or why nothing can be.
     fn plan(&self, name: &str) -> Result<Step, String> {
         let found = self.pools.get(name);
+        if let Some(pool) = found.filter(|pool| name == roks::DEFAULT_POOL && !is_ours(pool)) {
+            return self.plan_default(pool);
+        }
         let removal = || found.filter(|pool| is_ours(pool)).map(|pool| Write::Delete(pool.clone()));
         let Some(wanted) = self.wanted(name) else { return Ok(Step::of(removal())) };
         let mut others = self.pools.overlapping(wanted).filter(|pool| pool.metadata.name != name);
@@ -154,6 +190,17 @@ impl PoolsController {
             Some(found) => corrected(found, wanted).map(Write::Update),
         }))
     }
+
+    /// Returns what to write for the pool of the cluster's own pods. Its mode stays until an uninstallation, also where the cluster is
+    /// no longer one of ROKS: a Service that is made anew is to disturb no pod.
+    fn plan_default(&self, pool: &Object) -> Result<Step, String> {
+        let wanted = match self.wish {
+            Wish::Nothing => roks::restored(pool),
+            Wish::Everything if self.is_roks == Some(true) => roks::managed(pool)?,
+            Wish::Everything => None,
+        };
+        Ok(Step::of(wanted.map(Write::Update)))
+    }
 }
 
 /// What is done for a pool.
@@ -180,11 +227,16 @@ impl Controller for PoolsController {
     }
 
     fn watches(&self) -> BTreeSet<Watch> {
-        [Watch::new(0, Kind::GatewayRoute, &*self.namespace), Watch::new(0, Kind::IpPool, "")].into()
+        let own = |kind| Watch::new(0, kind, &*self.namespace);
+        // What is undone is at the pool, wherever the cluster is.
+        let services = (self.wish == Wish::Everything).then(|| own(Kind::Service));
+        let needed = [own(Kind::GatewayRoute), Watch::new(0, Kind::IpPool, "")];
+        needed.into_iter().chain(services).collect()
     }
 
     fn does_without(&self, watch: &Watch, error: &StoreError) -> bool {
-        watch.kind == Kind::IpPool && error.is_unserved()
+        let is_forbidden = matches!(error, StoreError::Forbidden { .. });
+        (watch.kind == Kind::IpPool && error.is_unserved()) || (watch.kind == Kind::Service && is_forbidden)
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<String> {
@@ -195,16 +247,18 @@ impl Controller for PoolsController {
             };
         }
         let is_first = matches!(event, StoreEvent::Listed(_)) && self.listed.insert(watch.kind);
-        let concerned = match watch.kind == Kind::IpPool {
-            true => self.observe_pools(event),
-            false => self.observe_routes(event),
+        let concerned = if watch.kind == Kind::IpPool {
+            self.observe_pools(event)
+        } else if watch.kind == Kind::Service {
+            self.observe_services(&event)
+        } else {
+            self.observe_routes(event)
         };
         if is_first { self.keys() } else { concerned }
     }
 
     fn reconcile(&mut self, name: &String, _: &Context) -> Reconciled {
-        let has_all = self.listed.len() == self.watches().len();
-        if !has_all {
+        if !self.has_all() {
             return Reconciled::await_change();
         }
         self.problems.remove(name);
@@ -226,15 +280,26 @@ impl Controller for PoolsController {
                         disabled and without natOutgoing";
             ("IPPools".to_owned(), text.to_owned())
         });
-        let problems: BTreeSet<_> =
-            by_pool.chain(self.remote.problems()).chain(Status::refused(view)).chain(unserved).collect();
-        let outage = Status::outage(view, |watch| !(self.is_unserved && watch.kind == Kind::IpPool));
-        let has_all = self.listed.len() == self.watches().len();
-        let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool));
+        let services = self.unread_services.iter().map(|reason| {
+            let text = format!("whether the cluster is one of IBM's ROKS is not known, {reason}: join again, which gives the right");
+            ("Services".to_owned(), text)
+        });
+        let problems: BTreeSet<_> = by_pool
+            .chain(self.remote.problems())
+            .chain(Status::refused(view))
+            .chain(unserved)
+            .chain(services)
+            .collect();
+        let outage = Status::outage(view, |watch| {
+            let is_unserved = self.is_unserved && watch.kind == Kind::IpPool;
+            let is_unread = self.unread_services.is_some() && watch.kind == Kind::Service;
+            !(is_unserved || is_unread)
+        });
+        let ours = self.pools.iter().filter(|(_, pool)| is_ours(pool) || roks::is_managed(pool));
         Status {
             count: (self.listed.contains(&Kind::IpPool) || self.is_unserved).then(|| ours.count()),
             is_done: self.is_unserved && self.wish == Wish::Nothing
-                || has_all && view.is_idle && problems.is_empty() && outage.is_none(),
+                || self.has_all() && view.is_idle && problems.is_empty() && outage.is_none(),
             problems,
             outage,
         }

@@ -18,6 +18,10 @@ async fn names(store: &AnyStore) -> Vec<String> {
     pools.into_iter().map(|pool| pool.metadata.name).collect()
 }
 
+async fn default_pool(store: &AnyStore) -> Object {
+    store.get(&ObjectKey::new(Kind::IpPool, "", "default-ipv4-ippool")).await.unwrap().unwrap()
+}
+
 async fn until(store: &AnyStore, expected: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     while names(store).await != expected {
@@ -31,8 +35,16 @@ async fn plugin_calico_of_two_workers_one_writes_the_other_takes_over_and_an_uni
     let directory = tempfile::tempdir().unwrap();
     let store = AnyStore::open(&Location::Dir(directory.path().join("store"))).unwrap();
     let mut own = Object::new(Kind::IpPool, ObjectMeta::new("", "default-ipv4-ippool"));
-    own.body.insert("spec".to_owned(), json!({"cidr": "10.1.0.0/16", "natOutgoing": true}));
-    store.create(own).await.unwrap();
+    own.body.insert(
+        "spec".to_owned(),
+        json!({"cidr": "10.1.0.0/16", "natOutgoing": true, "ipipMode": "CrossSubnet"}),
+    );
+    store.create(own.clone()).await.unwrap();
+    // IBM's ROKS.
+    let mut service = Object::new(Kind::Service, ObjectMeta::new(NAMESPACE, "submariner-gateway"));
+    let annotation = "service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type";
+    service.metadata.annotations.insert(annotation.to_owned(), "public".to_owned());
+    store.create(service).await.unwrap();
     store.create(route("b", "10.2.0.0/16")).await.unwrap();
 
     let mut workers = ["one", "two"].map(|name| Worker(command(directory.path(), name).spawn().unwrap()));
@@ -56,6 +68,7 @@ async fn plugin_calico_of_two_workers_one_writes_the_other_takes_over_and_an_uni
     workers[dying].0.kill().unwrap();
     store.create(route("c", "fd00:3::/48")).await.unwrap();
     until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16", "submariner-c-fd00-3---48"]).await;
+    assert_eq!(default_pool(&store).await.body["spec"]["ipipMode"], "Always");
     // What somebody deletes comes back.
     store.delete(&ObjectKey::new(Kind::IpPool, "", "submariner-b-10.2.0.0-16")).await.unwrap();
     until(&store, &["default-ipv4-ippool", "submariner-b-10.2.0.0-16", "submariner-c-fd00-3---48"]).await;
@@ -70,4 +83,7 @@ async fn plugin_calico_of_two_workers_one_writes_the_other_takes_over_and_an_uni
 
     assert!(command(directory.path(), "three").arg("--uninstall").status().unwrap().success());
     assert_eq!(names(&store).await, ["default-ipv4-ippool"]);
+    let left = default_pool(&store).await;
+    assert_eq!((&left.body, &left.metadata.labels), (&own.body, &own.metadata.labels));
+    assert_eq!(left.metadata.annotations, own.metadata.annotations);
 }

@@ -4,6 +4,7 @@
 
 mod calico;
 mod rows;
+mod shared_database;
 mod spiderpool;
 mod without_database;
 mod worker;

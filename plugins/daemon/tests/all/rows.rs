@@ -4,7 +4,7 @@ mod chaos;
 mod client;
 mod cluster_router;
 mod model;
-mod ovn;
+pub(crate) mod ovn;
 mod packets;
 mod properties;
 mod scale;

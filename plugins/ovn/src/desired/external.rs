@@ -14,7 +14,7 @@ use crate::constants::{
 };
 use crate::family::Family;
 use crate::rows::{RowId, Rows};
-use crate::table::{LOAD_BALANCER, Table};
+use crate::table::{BALANCERS, Table};
 use crate::wanted::Wanted;
 
 /// The gateway node as OVN-Kubernetes set it up.
@@ -26,8 +26,8 @@ pub(super) struct External {
     pub(super) chassis: Vec<String>,
     /// Per family: the address and prefix of our port, and the host's address that packets are sent to.
     pub(super) links: BTreeMap<Family, (IpNet, IpAddr)>,
-    /// The load balancers of the node's own switch: those of the cluster's services.
-    pub(super) balancers: Datum,
+    /// The load balancers of the node's own switch and its groups of them, by column: those of the cluster's services.
+    pub(super) balancers: Vec<(&'static str, Datum)>,
     /// The name of the node's own port, for people.
     pub(super) port: String,
 }
@@ -54,9 +54,16 @@ pub(super) fn find(
     }
     let (switch, port_row) = (switch?, port_row?);
     let links = links(rows, node, port_row, &port);
-    let own = rows.named(Table::LogicalSwitch, node);
-    let balancers = own.map_or_else(Datum::empty, |(_, entry)| entry.column(LOAD_BALANCER));
+    let balancers = balancers(rows, node, switch);
     (!names.is_empty()).then_some(External { switch, chassis: names, links, balancers, port })
+}
+
+/// Returns what the node's own switch balances, in those columns that the schema has: any other switch has them as well.
+fn balancers(rows: &Rows, node: &str, switch: RowId) -> Vec<(&'static str, Datum)> {
+    let own = rows.named(Table::LogicalSwitch, node).map(|(_, entry)| entry);
+    let has = |column: &&str| rows.entry(switch).is_some_and(|entry| entry.row.contains_key(*column));
+    let value = |column| own.map_or_else(Datum::empty, |own| own.column(column));
+    BALANCERS.into_iter().filter(has).map(|column| (column, value(column))).collect()
 }
 
 fn existing(rows: &Rows, table: Table, name: String, conditions: &mut Conditions) -> Option<RowId> {

@@ -12,7 +12,7 @@
 //! | routes to own networks via the join network | packets of remote clusters |
 //! | routes to remote networks via the host | packets to remote clusters |
 //! | policies 10, reroute to `submariner_router` | pods' packets to remote clusters |
-//! | the router's load balancers, as the gateway node's switch has them | ours: no route of `ovn_cluster_router` leads to a service's address, which is a balancer's before anything is routed, on whatever way its packets come; answers leave as they came |
+//! | the router's load balancers and groups of them, as the gateway node's switch has them | ours: no route of `ovn_cluster_router` leads to a service's address, which is a balancer's before anything is routed, on whatever way its packets come; answers leave as they came |
 //! | policies 9, drop | ours: northd leaves a policy out whose next hop is on no port's network, for instance when the join port was removed, and packets would go out in clear |
 //!
 //! The proposal is of IPv4. IPv6 has the same rows, with a join network of unique local addresses; without IPv6 networks
@@ -35,7 +35,7 @@ use crate::constants::{
 };
 use crate::family::Family;
 use crate::rows::{Owner, RowId, Rows};
-use crate::table::{LOAD_BALANCER, Table};
+use crate::table::Table;
 use crate::wanted::{Reach, Wanted};
 
 /// Adds the topology, or, as long as it cannot be had, only what drops packets to remote networks.
@@ -103,12 +103,9 @@ fn infrastructure(router: RowId, external: &External, families: &BTreeSet<Family
     };
     let linked = families.iter().filter_map(|family| external.links.get(family));
     let outside: Vec<String> = linked.map(|(address, _)| address.to_string()).collect();
+    let named = std::iter::once(("name", SUBMARINER_ROUTER.into()));
     let mut rows = vec![
-        build(
-            Table::LogicalRouter,
-            None,
-            vec![("name", SUBMARINER_ROUTER.into()), (LOAD_BALANCER, external.balancers.clone())],
-        ),
+        build(Table::LogicalRouter, None, named.chain(external.balancers.iter().cloned()).collect()),
         build(Table::LogicalSwitch, None, vec![("name", JOIN_SWITCH.into())]),
         router_port(ours, EXTERNAL_PORT.0, EXTERNAL_MAC, outside),
         router_port(ours, JOIN_PORT.0, JOIN_MAC, joined(|family| join(family).0)),

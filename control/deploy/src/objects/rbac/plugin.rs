@@ -146,6 +146,13 @@ const CALICO_HERE: &[Right] = &[
         reason: "with Calico only: a worker keeps an IPPool for each network that they name",
     },
     Right {
+        group: "",
+        resources: &["services"],
+        names: &[],
+        verbs: FOLLOW,
+        reason: "with Calico only: the gateways' Service shows whether the cluster is one of IBM's ROKS, where the default pool has another mode",
+    },
+    Right {
         group: "coordination.k8s.io",
         resources: &["leases"],
         names: &[PLUGIN_SYNC_LOCK],
@@ -169,7 +176,7 @@ const CALICO_EVERYWHERE: &[Right] = &[
         resources: &["ippools"],
         names: &[],
         verbs: WRITE,
-        reason: "with Calico only: a worker writes the pools of remote networks; Kubernetes cannot restrict it to those",
+        reason: "with Calico only: a worker writes the pools of remote networks, and on IBM's ROKS the default pool's mode; Kubernetes cannot restrict it to those",
     },
     Right {
         group: "crd.projectcalico.org",

@@ -1,5 +1,6 @@
 //! The controller against a model of Calico's API.
 
+mod default_pool;
 mod laws;
 
 use ipnet::IpNet;

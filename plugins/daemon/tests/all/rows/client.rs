@@ -144,9 +144,37 @@ async fn plugin_ovn_the_client_and_the_controller_keep_a_database() {
 }
 
 #[tokio::test]
+async fn plugin_ovn_a_database_without_groups_of_load_balancers_is_kept_like_any_other() {
+    let mut ovn = Ovn::start();
+    ovn.restart_with_schema(|schema| {
+        let tables = schema["tables"].as_object_mut().unwrap();
+        tables.remove("Load_Balancer_Group").unwrap();
+        for table in ["Logical_Router", "Logical_Switch"] {
+            let columns = tables[table]["columns"].as_object_mut().unwrap();
+            columns.remove("load_balancer_group").unwrap();
+        }
+    });
+    ovn.nbctl(&["init"]);
+    ovn.add_kubernetes(&["node1"], Addresses::V4);
+    ovn.nbctl(&["lb-add", "web", "172.30.0.3:80", "10.128.0.5:8080", "tcp"]);
+    ovn.nbctl(&["ls-lb-add", "node1", "web"]);
+
+    let facts = Facts::proposal();
+    let mut agent = Agent::start(&ovn);
+    agent.settle(&facts, |agent| agent.rows.count_ours() > 0).await;
+    assert_eq!(without_guards(&ovn.dump()), golden());
+    assert!(ovn.nbctl(&["lr-lb-list", "submariner_router"]).contains("web"));
+    assert_eq!(agent.controller.conditions().iter().collect::<Vec<_>>(), []);
+
+    ovn.nbctl(&["ls-lb-del", "node1", "web"]);
+    agent.settle(&facts, |agent| agent.sent == 2).await;
+    assert_eq!(ovn.nbctl(&["lr-lb-list", "submariner_router"]).trim(), "");
+}
+
+#[tokio::test]
 async fn plugin_ovn_a_database_whose_schema_is_too_old_is_left_alone_and_named() {
     let mut ovn = Ovn::start();
-    ovn.restart_with_schema("5.99.0");
+    ovn.restart_with_schema(|schema| schema["version"] = "5.99.0".into());
     let before = ovn.written();
     let agent = Agent::start(&ovn);
     let mut status = agent.client.status();

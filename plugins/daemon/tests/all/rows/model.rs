@@ -26,10 +26,17 @@ const LAST: Uuid = Uuid::from_bytes([0xff; 16]);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) rows: BTreeMap<(Table, Uuid), Row>,
+    /// Whether its schema lacks the optional columns.
+    is_old: bool,
     made: u32,
 }
 
 impl Model {
+    /// Makes an empty database.
+    pub(crate) fn new(is_old: bool) -> Self {
+        Self { is_old, ..Self::default() }
+    }
+
     /// Makes a row with these columns, the others empty, as a part of `parent`.
     pub(crate) fn add(&mut self, table: Table, parent: Option<Uuid>, columns: &[(&str, Datum)]) -> Uuid {
         let row = columns.iter().map(|(column, value)| ((*column).to_owned(), value.clone())).collect();
@@ -48,12 +55,24 @@ impl Model {
         // Not in the order in which they are made.
         let mixed = u128::from(self.made).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let uuid = Uuid::from_bytes(mixed.to_be_bytes());
-        for &column in table.columns() {
+        for &column in self.columns(table) {
             let empty = if MAPS.contains(&column) { Datum::Map(BTreeMap::new()) } else { Datum::empty() };
             row.entry(column.to_owned()).or_insert(empty);
         }
         self.rows.insert((table, uuid), row);
         uuid
+    }
+
+    fn columns(&self, table: Table) -> impl Iterator<Item = &'static &'static str> + use<> {
+        let optional = if self.is_old { &[] } else { table.optional_columns() };
+        table.columns().iter().chain(optional)
+    }
+
+    /// Fails as a server does that has one of these columns not.
+    fn check_columns(&self, table: &str, row: &Row) -> Result<(), String> {
+        let columns: BTreeSet<&str> = self.columns(table_of(table)?).copied().collect();
+        let unknown = row.keys().find(|column| !columns.contains(column.as_str()));
+        unknown.map_or(Ok(()), |column| Err(format!("no column {column}")))
     }
 
     /// Does all of a transaction or nothing.
@@ -90,6 +109,7 @@ impl Model {
     fn operate(&mut self, operation: &Operation, names: &mut BTreeMap<String, Uuid>) -> Result<(), String> {
         match operation {
             Operation::Insert { table, row, uuid_name } => {
+                self.check_columns(table, row)?;
                 let row =
                     row.iter().map(|(column, value)| (column.clone(), resolved(value, names))).collect();
                 let uuid = self.insert(table_of(table)?, row);
@@ -98,6 +118,7 @@ impl Model {
                 }
             }
             Operation::Update { table, conditions, row } => {
+                self.check_columns(table, row)?;
                 for id in self.find(table, conditions)? {
                     self.rows.get_mut(&id).unwrap().extend(row.clone());
                 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -60,12 +61,12 @@ impl Ovn {
         ovn
     }
 
-    /// Ends the server of the northbound database, and starts one whose empty database has this version of the schema.
-    pub(crate) fn restart_with_schema(&mut self, version: &str) {
+    /// Ends the server of the northbound database, and starts one whose empty database has a changed schema.
+    pub(crate) fn restart_with_schema(&mut self, change: impl FnOnce(&mut Value)) {
         self.kill_northbound();
         let text = std::fs::read_to_string("/usr/share/ovn/ovn-nb.ovsschema").unwrap();
         let mut schema: Value = serde_json::from_str(&text).unwrap();
-        schema["version"] = version.into();
+        change(&mut schema);
         std::fs::write(self.path("nb.ovsschema"), schema.to_string()).unwrap();
         std::fs::remove_file(self.path("nb.db")).unwrap();
         self.run("ovsdb-tool", &["create", &self.path("nb.db"), &self.path("nb.ovsschema")]);
@@ -76,6 +77,20 @@ impl Ovn {
     pub(crate) fn start_northbound(&mut self) {
         self.northbound = Some(self.serve("nb"));
         self.answers("nb");
+    }
+
+    /// Serves the northbound database over TCP as well, as where all nodes share it; returns where.
+    pub(crate) fn share_northbound(&self) -> String {
+        // A port that is free now may be taken a moment later.
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let serve = |port: &u16| {
+            let (target, remote) = (self.path("nb.ctl"), format!("ptcp:{port}:127.0.0.1"));
+            let mut command = self.command("ovs-appctl");
+            command.args(["-t", &target, "ovsdb-server/add-remote", &remote]);
+            command.output().unwrap().status.success()
+        };
+        let port = std::iter::repeat_with(free).take(5).find(serve).expect("no port can be served");
+        format!("tcp:127.0.0.1:{port}")
     }
 
     /// Ends the server of the northbound database, at once.
@@ -113,17 +128,18 @@ impl Ovn {
         self.nbctl(&["--wait=sb", "sync"]);
     }
 
-    /// Returns the path of a packet, as ovn-trace tells it at length.
-    pub(crate) fn trace(&self, switch: &str, packet: &str) -> String {
-        let database = format!("--db={}", self.address("sb"));
-        self.run("ovn-trace", &[&database, "--detailed", switch, packet])
+    /// Returns the path of a packet of a connection that is there (`est`) or not (`new`), as ovn-trace tells it at length.
+    pub(crate) fn trace(&self, state: &str, switch: &str, packet: &str) -> String {
+        let (database, state) = (format!("--db={}", self.address("sb")), format!("--ct={state}"));
+        self.run("ovn-trace", &[&database, "--detailed", &state, switch, packet])
     }
 
     /// Reads the northbound rows that matter.
     pub(crate) fn rows(&self) -> Rows {
         let mut rows = Rows::new();
         for table in Table::ALL {
-            for mut row in self.select("nb", NORTHBOUND, table.name(), table.columns()) {
+            let columns = [table.columns(), table.optional_columns()].concat();
+            for mut row in self.select("nb", NORTHBOUND, table.name(), &columns) {
                 let uuid = row.remove("_uuid").and_then(|uuid| uuid.as_uuid()).unwrap();
                 rows.set(table, uuid, row);
             }

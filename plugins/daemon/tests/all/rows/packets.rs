@@ -10,7 +10,14 @@ const POD_V6: &str = "inport==\"default_pod1\" && eth.src==0a:58:0a:80:00:05 && 
 /// Returns the path of a packet of the pod.
 pub(crate) fn path(ovn: &Ovn, destination: &str) -> String {
     let packet = if destination.contains(':') { POD_V6 } else { POD_V4 };
-    ovn.trace("node1", &format!("{packet}{destination}"))
+    ovn.trace("est", "node1", &format!("{packet}{destination}"))
+}
+
+/// Returns the path of a packet that comes from a remote cluster by the external bridge of node1.
+pub(crate) fn enters(ovn: &Ovn, destination: &str) -> String {
+    let packet = "inport==\"br-local_node1\" && eth.src==0a:58:a9:fe:21:01 && eth.dst==00:60:2f:00:00:02 && \
+                  ip.ttl==64 && ip4.src==10.132.1.9 && tcp.dst==80 && ip4.dst==";
+    ovn.trace("new", "ext_node1", &format!("{packet}{destination}"))
 }
 
 /// Returns the ports by which a packet of the pod leaves OVN; none if it is dropped.

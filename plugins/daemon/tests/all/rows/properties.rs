@@ -16,6 +16,8 @@ use crate::rows::support::{Facts, networks, route};
 const NETWORKS: [&str; 5] =
     ["10.132.0.0/14", "10.136.0.0/14", "172.31.0.0/16", "fd00:10:132::/48", "fd00:10:136::/48"];
 const NEXT_HOPS: [&str; 4] = ["10.128.0.2", "fd00:10:128::2", "10.128.0.9", "169.254.34.1"];
+/// What says which load balancers a switch or router has; the second one is missing in older schemas.
+const BALANCERS: [&str; 2] = ["load_balancer", "load_balancer_group"];
 const NAMES: [(Table, &str); 10] = [
     (Table::LogicalRouter, "submariner_router"),
     (Table::LogicalSwitch, "submariner_join"),
@@ -57,28 +59,46 @@ fn chosen() -> impl Strategy<Value = Chosen> {
 
 fn database() -> impl Strategy<Value = Model> {
     let several = |most| prop::collection::vec(chosen(), 0..most);
-    (several(8), several(8), several(12), any::<[bool; 3]>()).prop_map(|(named, routes, policies, has)| {
-        let mut model = Model::default();
-        let name = |name: &str| vec![("name", Datum::from(name.to_owned()))];
-        let routers =
-            ["ovn_cluster_router", "GR_node1"].map(|text| model.add(Table::LogicalRouter, None, &name(text)));
-        let switches = ["ext_node1", "join"].map(|text| model.add(Table::LogicalSwitch, None, &name(text)));
-        let networks = |texts: &[&str]| ("networks", Datum::set(texts.iter().map(|&text| text.to_owned())));
-        let connected = [name("rtoj"), vec![networks(&["100.64.0.1/16"])]].concat();
-        model.add(Table::LogicalRouterPort, Some(routers[0]), &connected);
-        if has[0] {
-            let outside =
-                [name("rtoe-GR_node1"), vec![networks(&["169.254.33.2/24", "fd33::2/64"])]].concat();
-            model.add(Table::LogicalRouterPort, Some(routers[1]), &outside);
-        }
-        let mut parents =
-            Parents { routers: routers.to_vec(), switches: switches.to_vec(), ports: Vec::new() };
-        add_named(&mut model, &mut parents, &named);
-        routes.iter().for_each(|chosen| add_route(&mut model, &parents.routers, *chosen));
-        policies.iter().for_each(|chosen| add_policy(&mut model, &parents.routers, *chosen));
-        model.transact(&[]).unwrap();
-        model
-    })
+    let balancers = [0..3_u8, 0..3_u8];
+    (several(8), several(8), several(12), any::<[bool; 3]>(), balancers).prop_map(
+        |(named, routes, policies, has, balancers)| {
+            let mut model = Model::new(has[1]);
+            let name = |name: &str| vec![("name", Datum::from(name.to_owned()))];
+            let routers = ["ovn_cluster_router", "GR_node1"]
+                .map(|text| model.add(Table::LogicalRouter, None, &name(text)));
+            let switches =
+                ["ext_node1", "join"].map(|text| model.add(Table::LogicalSwitch, None, &name(text)));
+            let mut node = name("node1");
+            node.extend(
+                BALANCERS
+                    .into_iter()
+                    .zip(balancers.map(several_rows))
+                    .filter(|(column, _)| !has[1] || *column == BALANCERS[0]),
+            );
+            model.add(Table::LogicalSwitch, None, &node);
+            let networks =
+                |texts: &[&str]| ("networks", Datum::set(texts.iter().map(|&text| text.to_owned())));
+            let connected = [name("rtoj"), vec![networks(&["100.64.0.1/16"])]].concat();
+            model.add(Table::LogicalRouterPort, Some(routers[0]), &connected);
+            if has[0] {
+                let outside =
+                    [name("rtoe-GR_node1"), vec![networks(&["169.254.33.2/24", "fd33::2/64"])]].concat();
+                model.add(Table::LogicalRouterPort, Some(routers[1]), &outside);
+            }
+            let mut parents =
+                Parents { routers: routers.to_vec(), switches: switches.to_vec(), ports: Vec::new() };
+            add_named(&mut model, &mut parents, &named);
+            routes.iter().for_each(|chosen| add_route(&mut model, &parents.routers, *chosen));
+            policies.iter().for_each(|chosen| add_policy(&mut model, &parents.routers, *chosen));
+            model.transact(&[]).unwrap();
+            model
+        },
+    )
+}
+
+/// Returns references to rows of a table that is not followed.
+fn several_rows(count: u8) -> Datum {
+    Datum::set((0..count).map(|number| Uuid::from_bytes([0xb0 + number; 16])))
 }
 
 struct Parents {
@@ -267,6 +287,18 @@ fn check_policies(model: &Model, facts: &Facts, is_unhindered: bool) {
     }
 }
 
+/// Looks that our router balances what the gateway node's switch does, in every column that there is.
+fn check_balancers(model: &Model) {
+    let named = |wanted: Table, name: &str| {
+        let rows = model.rows.iter().filter(move |((table, _), _)| *table == wanted).map(|(_, row)| row);
+        rows.filter(|row| row["name"].as_str() == Some(name)).collect::<Vec<_>>()
+    };
+    let node = named(Table::LogicalSwitch, "node1")[0];
+    for router in named(Table::LogicalRouter, "submariner_router").into_iter().filter(|row| is_ours(row)) {
+        assert_eq!(BALANCERS.map(|column| router.get(column)), BALANCERS.map(|column| node.get(column)));
+    }
+}
+
 /// Changes one row in one of several ways; returns what [`Rows::set`] says.
 fn change(rows: &mut Rows, model: &Model, at: usize, way: usize) -> bool {
     let ((table, uuid), row) = model.rows.iter().nth(at % model.rows.len()).unwrap();
@@ -280,7 +312,9 @@ fn change(rows: &mut Rows, model: &Model, at: usize, way: usize) -> bool {
         5 => ("nexthop", NEXT_HOPS[1].into()),
         6 => ("match", "ip4.src == 10.128.0.0/23".into()),
         7 => ("ports", Datum::empty()),
-        _ => ("policies", Datum::empty()),
+        8 => ("policies", Datum::empty()),
+        9 => (BALANCERS[0], several_rows(2)),
+        _ => (BALANCERS[1], several_rows(2)),
     };
     let Some(kept) = row.get_mut(column) else { return false };
     *kept = value;
@@ -301,6 +335,9 @@ proptest! {
         }
         prop_assert_eq!(after.len(), before.len());
         check_policies(&model, &facts, conditions.is_empty());
+        if facts.topology == Topology::SubmarinerRouter && conditions.is_empty() {
+            check_balancers(&model);
+        }
     }
 
     #[test]
@@ -322,7 +359,7 @@ proptest! {
 
     #[test]
     fn a_change_that_does_not_matter_changes_no_plan(
-        model in database(), facts in facts(), at in 0..64usize, way in 0..9usize,
+        model in database(), facts in facts(), at in 0..64usize, way in 0..11usize,
     ) {
         let (wanted, mut rows) = (facts.wanted(), model.replica());
         let before = plan(&wanted, &rows, &chassis()).transactions;

@@ -3,7 +3,7 @@
 use trieste_ovn::condition::{Condition, Effect};
 
 use crate::rows::ovn::{Addresses, Ovn, golden};
-use crate::rows::packets::{exits, path};
+use crate::rows::packets::{enters, exits, path};
 use crate::rows::support::{Facts, apply, converge, networks, remove_all};
 
 /// The policies that the golden database has not: packets are dropped when those of priority 10 lead nowhere.
@@ -148,14 +148,14 @@ fn plugin_ovn_a_topology_is_changed_without_leaving_rows() {
 fn plugin_ovn_the_submariner_router_balances_what_the_gateways_switch_does() {
     let ovn = Ovn::start();
     ovn.add_kubernetes(&["node1", "node2"], Addresses::V4);
-    for (service, node) in [("web", "node1"), ("db", "node1"), ("other", "node2")] {
+    for (service, node) in [("web", "node1"), ("mail", "node1"), ("other", "node2")] {
         let address = format!("172.30.0.{}:80", service.len());
         ovn.nbctl(&["lb-add", service, &address, "10.128.0.5:8080", "tcp"]);
         ovn.nbctl(&["ls-lb-add", node, service]);
     }
     let balanced = || {
         let list = ovn.nbctl(&["lr-lb-list", "submariner_router"]);
-        ["web", "db", "other"].map(|service| list.contains(service))
+        ["web", "mail", "other"].map(|service| list.contains(service))
     };
     let before = ovn.everything();
     let mut facts = Facts::proposal();
@@ -174,7 +174,7 @@ fn plugin_ovn_the_submariner_router_balances_what_the_gateways_switch_does() {
         "node1",
         "new",
     ]);
-    ovn.nbctl(&["ls-lb-del", "node1", "db"]);
+    ovn.nbctl(&["ls-lb-del", "node1", "mail"]);
     ovn.nbctl(&["lr-lb-add", "submariner_router", "other"]);
     converge(&ovn, &facts);
     assert_eq!(balanced(), [true, false, false]);
@@ -186,6 +186,81 @@ fn plugin_ovn_the_submariner_router_balances_what_the_gateways_switch_does() {
     converge(&ovn, &facts);
     assert_eq!(balanced(), [false, false, true]);
     remove_all(&ovn);
-    ovn.nbctl(&["ls-lb-add", "node1", "db"]);
+    ovn.nbctl(&["ls-lb-add", "node1", "mail"]);
+    assert_eq!(ovn.everything(), before);
+}
+
+/// Makes a group of one load balancer, as OVN-Kubernetes does of all services, on these switches.
+fn add_group(ovn: &Ovn, group: &str, service: &str, address: &str, switches: &[&str]) {
+    ovn.nbctl(&["lb-add", service, address, "10.128.0.5:8080", "tcp"]);
+    let (name, load_balancer) = (format!("name={group}"), format!("load_balancer={}", lb(ovn, service)));
+    ovn.nbctl(&["create", "Load_Balancer_Group", &name, &load_balancer]);
+    for switch in switches {
+        ovn.nbctl(&["add", "Logical_Switch", switch, "load_balancer_group", &uuid_of(ovn, group)]);
+    }
+}
+
+fn lb(ovn: &Ovn, service: &str) -> String {
+    let name = format!("name={service}");
+    ovn.nbctl(&["--bare", "--columns=_uuid", "find", "Load_Balancer", &name]).trim().to_owned()
+}
+
+fn uuid_of(ovn: &Ovn, group: &str) -> String {
+    ovn.nbctl(&["get", "Load_Balancer_Group", group, "_uuid"]).trim().to_owned()
+}
+
+#[test]
+fn plugin_ovn_the_submariner_router_balances_the_groups_of_the_gateways_switch() {
+    let ovn = Ovn::start();
+    ovn.add_kubernetes(&["node1", "node2"], Addresses::V4);
+    add_group(&ovn, "clusterLBGroup", "web", "172.30.0.3:80", &["node1", "node2"]);
+    add_group(&ovn, "clusterSwitchLBGroup", "db", "172.30.0.2:80", &["node1"]);
+    add_group(&ovn, "other", "other", "172.30.0.5:80", &["node2"]);
+    let balanced = || {
+        let groups = ovn.nbctl(&["get", "Logical_Router", "submariner_router", "load_balancer_group"]);
+        ["clusterLBGroup", "clusterSwitchLBGroup", "other"]
+            .map(|group| groups.contains(&uuid_of(&ovn, group)))
+    };
+    let reached = |address: &str| {
+        ovn.sync();
+        enters(&ovn, address).contains("/* output to \"default_pod1\"")
+    };
+    let before = ovn.everything();
+    let mut facts = Facts::proposal();
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [true, true, false]);
+    let addresses = ["172.30.0.3", "172.30.0.2", "172.30.0.5"];
+    assert_eq!(addresses.map(reached), [true, true, false]);
+
+    // A service comes to a group and goes: nothing is to be written.
+    ovn.nbctl(&["lb-add", "new", "172.30.0.9:80", "10.128.0.5:8080", "tcp"]);
+    ovn.nbctl(&["add", "Load_Balancer_Group", "clusterLBGroup", "load_balancer", &lb(&ovn, "new")]);
+    assert_eq!(apply(&ovn, &facts), (0, Vec::new()));
+    assert!(reached("172.30.0.9"));
+    ovn.nbctl(&["lb-del", "new"]);
+    assert!(!reached("172.30.0.9"));
+
+    // The switch gets another group, and somebody else's hand is put right. Of the one that leaves the switch the router lets go, or the
+    // server would not delete it.
+    ovn.nbctl(&["add", "Logical_Switch", "node1", "load_balancer_group", &uuid_of(&ovn, "other")]);
+    ovn.nbctl(&["clear", "Logical_Router", "submariner_router", "load_balancer_group"]);
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [true, true, true]);
+    let remove = |group: &str| {
+        ovn.nbctl(&["remove", "Logical_Switch", "node1", "load_balancer_group", &uuid_of(&ovn, group)]);
+    };
+    remove("other");
+    remove("clusterSwitchLBGroup");
+    assert!(!ovn.try_nbctl("destroy Load_Balancer_Group clusterSwitchLBGroup"));
+    assert_eq!(apply(&ovn, &facts), (1, Vec::new()));
+    assert_eq!(balanced(), [true, false, false]);
+    assert!(ovn.try_nbctl("destroy Load_Balancer_Group clusterSwitchLBGroup"));
+    ovn.nbctl(&["lb-del", "db"]);
+    add_group(&ovn, "clusterSwitchLBGroup", "db", "172.30.0.2:80", &["node1"]);
+
+    facts.gateway_node = Some("node2".to_owned());
+    converge(&ovn, &facts);
+    assert_eq!(balanced(), [true, false, true]);
+    remove_all(&ovn);
     assert_eq!(ovn.everything(), before);
 }

@@ -3,6 +3,7 @@
 use trieste_reconcile::Host;
 use trieste_reconcile::laws::{self, check};
 
+use super::default_pool::{default_pool, ibm_service, service};
 use super::*;
 
 /// Pools behind an API that takes none which overlaps another one.
@@ -10,8 +11,8 @@ use super::*;
 struct Api(BTreeMap<String, Object>);
 
 impl Host for Api {
-    /// GatewayRoutes; `None` where nothing is wanted, whatever they name.
-    type Wanted = Option<Vec<Object>>;
+    /// GatewayRoutes and Services; `None` where nothing is wanted, whatever they name.
+    type Wanted = Option<[Vec<Object>; 2]>;
     type Observed = Vec<Object>;
     type Change = Write;
     type Error = String;
@@ -21,10 +22,11 @@ impl Host for Api {
     }
 
     /// Plans the first write: the controller plans each after it has observed the one before.
-    fn plan(wanted: &Option<Vec<Object>>, observed: &Vec<Object>) -> Vec<Write> {
+    fn plan(wanted: &Self::Wanted, observed: &Vec<Object>) -> Vec<Write> {
         let wish = if wanted.is_some() { Wish::Everything } else { Wish::Nothing };
         let (mut controller, now) = (PoolsController::new(NAMESPACE, wish), Instant::now());
-        let routes = wanted.clone().unwrap_or_default();
+        let [routes, services] = wanted.clone().unwrap_or_default();
+        controller.observe(&Watch::new(0, Kind::Service, NAMESPACE), StoreEvent::Listed(services), now);
         controller.observe(&Watch::new(0, Kind::GatewayRoute, NAMESPACE), StoreEvent::Listed(routes), now);
         controller.observe(&Watch::new(0, Kind::IpPool, ""), StoreEvent::Listed(observed.clone()), now);
         let context = Context { now, wall: jiff::Timestamp::UNIX_EPOCH, leadership: None };
@@ -56,11 +58,14 @@ impl laws::Model for Api {
     const PASSES: usize = 16;
 
     fn foreign(&self) -> Vec<Object> {
-        self.0.values().filter(|pool| !is_ours(pool)).cloned().collect()
+        let others = self.0.values().filter(|pool| !is_ours(pool));
+        // Of the default pool its mode is ours while it has the marks.
+        others.map(|pool| roks::restored(pool).unwrap_or_else(|| pool.clone())).collect()
     }
 
     fn ours(&self) -> Vec<String> {
-        self.0.iter().filter(|(_, pool)| is_ours(pool)).map(|(name, _)| name.clone()).collect()
+        let ours = self.0.iter().filter(|(_, pool)| is_ours(pool) || roks::is_managed(pool));
+        ours.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -78,16 +83,33 @@ fn any_pools() -> impl Strategy<Value = Vec<Object>> {
     prop::collection::vec(one, 0..4)
 }
 
+/// Returns the default pool in any state: none, or with any modes and marks.
+fn any_default_pool() -> impl Strategy<Value = Option<Object>> {
+    let mode = || prop::sample::select(vec![None, Some("Never"), Some("CrossSubnet"), Some("Always")]);
+    let mark = prop::sample::select(vec![None, None, Some(""), Some("Never"), Some("Always"), Some("x")]);
+    let pool = (mode(), mode(), mark, any::<bool>()).prop_map(|(ipip, vxlan, mark, has_label)| {
+        let mut pool = default_pool(ipip, vxlan);
+        let annotation = mark.map(|mode| ("submariner-prev-ipipmode".to_owned(), mode.to_owned()));
+        pool.metadata.annotations.extend(annotation);
+        let label = has_label.then(|| ("submariner-managed".to_owned(), "true".to_owned()));
+        pool.metadata.labels.extend(label);
+        pool
+    });
+    prop::option::weighted(0.9, pool)
+}
+
 proptest! {
     #[test]
     fn pools_keep_the_laws_of_every_reconciler(
-        pools in any_pools(), b in any_networks(), c in any_networks(), number in any::<usize>(),
+        (pools, default) in (any_pools(), any_default_pool()), b in any_networks(), c in any_networks(),
+        is_roks in any::<bool>(), number in any::<usize>(),
     ) {
         let mut api = Api(BTreeMap::new());
-        for pool in pools {
+        for pool in pools.into_iter().chain(default) {
             // As the API server lets it be.
             drop(api.apply(&Write::Create(pool)));
         }
-        prop_assert_eq!(check(&api, &Some(vec![route("b", &b), route("c", &c)]), number), Ok(()));
+        let services = vec![if is_roks { ibm_service() } else { service(None) }];
+        prop_assert_eq!(check(&api, &Some([vec![route("b", &b), route("c", &c)], services]), number), Ok(()));
     }
 }
