@@ -25,6 +25,9 @@ pub const CALICO: &str = "calico";
 /// Cilium: its own objects say which networks a node's pods have, and what Kubernetes assigns to nodes may be others.
 pub const CILIUM: &str = "cilium";
 
+/// Weave Net, by the name of discovery.
+const WEAVE_NET: &str = "weave-net";
+
 /// Plugins by the names of discovery, which are upstream's where it has one.
 pub const PLUGINS: [(&str, PluginSupport); 9] = [
     (CALICO, PluginSupport::Served),
@@ -35,7 +38,7 @@ pub const PLUGINS: [(&str, PluginSupport); 9] = [
     ("kindnet", PluginSupport::Served),
     ("OpenShiftSDN", PluginSupport::Served),
     (OVN_KUBERNETES, PluginSupport::Served),
-    ("weave-net", PluginSupport::Served),
+    (WEAVE_NET, PluginSupport::Served),
 ];
 
 /// Returns the way in which a plugin is served, in any case of letters.
@@ -45,8 +48,56 @@ pub fn plugin(name: &str) -> PluginSupport {
     known.map_or(PluginSupport::Unknown, |(_, support)| *support)
 }
 
-/// Plugins whose pods' addresses do not follow from what Kubernetes says of a node, so that they alone deliver there.
-const OWN_ADDRESSING: [&str; 3] = [CALICO, "weave-net", OVN_KUBERNETES];
+/// Who delivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deliverer {
+    /// The gateway's node, where Kubernetes assigns the pods' networks to nodes.
+    Gateway,
+    /// The network plugin.
+    Plugin,
+}
+
+/// What the route agent's driver does in a cluster with a network plugin, and what it leaves to the plugin. Drivers, gateways,
+/// `join` and `diagnose` go by the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    /// Who brings packets of remote clusters from the gateway's node to pods on others. The plugin does where it gives pods
+    /// addresses that do not follow from what Kubernetes has of a node.
+    pub delivery: Deliverer,
+    /// Whether a cluster may have several active gateways. Where the plugin delivers, answers may come by another one than the
+    /// question went by, and are lost at kube-proxy's rule against half connections.
+    pub has_several_gateways: bool,
+    /// Who translates packets of remote clusters for services.
+    pub services: Deliverer,
+    /// Whether a worker per database of the plugin (`trieste-plugin-sync`) has to write what remote clusters need there.
+    pub needs_synchronizer: bool,
+}
+
+/// What holds for plugins that are named nowhere.
+const OF_OTHERS: Promise = Promise {
+    delivery: Deliverer::Gateway,
+    has_several_gateways: true,
+    services: Deliverer::Gateway,
+    needs_synchronizer: false,
+};
+
+/// What holds where the plugin has addresses of its own.
+const OF_OWN_ADDRESSING: Promise =
+    Promise { delivery: Deliverer::Plugin, has_several_gateways: false, ..OF_OTHERS };
+
+/// Plugins of which something else holds.
+const PROMISES: [(&str, Promise); 3] = [
+    (CALICO, Promise { needs_synchronizer: true, ..OF_OWN_ADDRESSING }),
+    (OVN_KUBERNETES, Promise { services: Deliverer::Plugin, needs_synchronizer: true, ..OF_OWN_ADDRESSING }),
+    (WEAVE_NET, OF_OWN_ADDRESSING),
+];
+
+/// Returns what is promised with a plugin, in any case of letters.
+#[must_use]
+pub fn promise(name: &str) -> Promise {
+    let special = PROMISES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    special.map_or(OF_OTHERS, |(_, promise)| *promise)
+}
 
 /// Says whether a plugin is OVN-Kubernetes, in any case of letters.
 #[must_use]
@@ -66,11 +117,10 @@ pub fn is_cilium(name: &str) -> bool {
     name.eq_ignore_ascii_case(CILIUM)
 }
 
-/// Says whether a plugin gives pods addresses that Kubernetes does not know by node. With several active gateways answers
-/// may come by another one than the question went by, and are lost at kube-proxy's rule against half connections.
+/// Returns `true` if Cilium is behind another plugin, which gives pods their addresses, by `cni-chaining-mode` of Cilium's settings.
 #[must_use]
-pub fn has_own_addressing(name: &str) -> bool {
-    OWN_ADDRESSING.iter().any(|known| known.eq_ignore_ascii_case(name))
+pub fn is_chained(chaining_mode: Option<&str>) -> bool {
+    chaining_mode.is_some_and(|mode| !matches!(mode.trim(), "" | "none" | "portmap"))
 }
 
 /// Returns the names of the plugins that are served.
@@ -91,7 +141,33 @@ mod tests {
         assert!(is_calico("Calico") && !is_calico("canal-flannel"));
         assert!(is_cilium("Cilium") && !is_cilium("generic"));
         assert_eq!(plugin("other"), PluginSupport::Unknown);
-        assert!(has_own_addressing("Calico") && !has_own_addressing("canal-flannel"));
+        assert!([Some("aws-cni"), Some("generic-veth")].into_iter().all(is_chained));
+        assert!(![None, Some(""), Some("none"), Some("portmap")].into_iter().any(is_chained));
         assert!(served_plugins().all(|name| plugin(name) == PluginSupport::Served));
+    }
+
+    #[test]
+    fn plugin_promises_are_the_same_in_any_case() {
+        use Deliverer::{Gateway, Plugin};
+        let of = |name: &str| {
+            let Promise { delivery, has_several_gateways, services, needs_synchronizer } = promise(name);
+            (delivery, has_several_gateways, services, needs_synchronizer)
+        };
+        let expected = |name: &str| match name {
+            "calico" => (Plugin, false, Gateway, true),
+            "OVNKubernetes" => (Plugin, false, Plugin, true),
+            "weave-net" => (Plugin, false, Gateway, false),
+            "canal-flannel" | "cilium" | "flannel" | "generic" | "kindnet" | "OpenShiftSDN" => {
+                (Gateway, true, Gateway, false)
+            }
+            name => panic!("what is promised with {name}?"),
+        };
+        for (name, _) in PLUGINS {
+            for written in [name.to_owned(), name.to_uppercase(), name.to_lowercase()] {
+                assert_eq!(of(&written), expected(name), "{written}");
+            }
+        }
+        assert!(PROMISES.iter().all(|(name, _)| plugin(name) == PluginSupport::Served));
+        assert_eq!((promise(""), promise("somebody-elses")), (OF_OTHERS, OF_OTHERS));
     }
 }

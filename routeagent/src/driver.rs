@@ -40,37 +40,6 @@ use crate::view::ClusterView;
 use crate::zone::Zone;
 pub use plugins::Plugins;
 
-/// What a driver does, and what it leaves to the network plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Promise {
-    /// Who brings packets of remote clusters from the gateway's node to pods on others.
-    pub delivery: Deliverer,
-    /// Whether a cluster may have several active gateways.
-    pub has_several_gateways: bool,
-    /// Who translates packets of remote clusters for services.
-    pub services: Deliverer,
-    /// Whether a worker per database of the plugin (`trieste-plugin-sync`) has to write what remote clusters need there.
-    pub needs_synchronizer: bool,
-}
-
-/// Who delivers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deliverer {
-    /// The gateway's node, where Kubernetes says which node has which pods.
-    Gateway,
-    /// The network plugin.
-    Plugin,
-}
-
-impl fmt::Display for Deliverer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gateway => "gateway",
-            Self::Plugin => "network plugin",
-        })
-    }
-}
-
 /// The desired state of a driver, and its conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Desired {
@@ -80,16 +49,14 @@ pub struct Desired {
     pub conditions: BTreeSet<Condition>,
 }
 
-/// A network-plugin driver. Pure: same state, same answer.
+/// A network-plugin driver. Pure: same state, same answer. What it does and what it leaves to its plugins is what gateways and
+/// commands go by as well: [`trieste_control::requirements::promise`].
 pub trait Driver: fmt::Debug + Send + Sync {
     /// Returns the driver's name, for the log.
     fn name(&self) -> &'static str;
 
     /// Returns the network plugins that it serves.
     fn plugins(&self) -> Plugins;
-
-    /// Returns what it does and what it leaves to the plugin.
-    fn promise(&self) -> Promise;
 
     /// Returns the device by which packets for remote clusters leave nodes without a gateway.
     fn device_to_gateway(&self) -> &'static str;

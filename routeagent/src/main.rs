@@ -12,7 +12,7 @@ use trieste_control::command_line;
 use trieste_control::liveness::check;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
-use trieste_control::requirements::is_cilium;
+use trieste_control::requirements::{Deliverer, is_cilium, promise};
 use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
@@ -20,7 +20,6 @@ use trieste_routeagent::clusterset::follow::Origin;
 use trieste_routeagent::condition::Condition;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
-use trieste_routeagent::driver::Deliverer;
 use trieste_routeagent::driver::registry::serving;
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::netlink::Kernel;
@@ -94,7 +93,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
             range: node.clusterset_range.clone(),
         },
         has_cilium: is_cilium(&node.plugin),
-        delivers_services: serving(&node.plugin).promise().services == Deliverer::Gateway,
+        delivers_services: promise(&node.plugin).services == Deliverer::Gateway,
     };
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
     let mut reconciler = Reconciler::new(Kernel::open()?, serving(&node.plugin), node.clone())
@@ -161,7 +160,7 @@ async fn serve(
         tokio::spawn(async move { taint::keep_removed(&store, &name, views, reports).await });
     }
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
-    let has_worker = options.spiderpool || serving(&node.plugin).promise().needs_synchronizer;
+    let has_worker = options.spiderpool || promise(&node.plugin).needs_synchronizer;
     let zones = has_worker.then(|| reconciler.zones());
     let _routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
     let publisher = options.node_name.as_ref().map(|name| {

@@ -8,7 +8,9 @@
 //! sources are compared, so that a contradiction is said instead of guessed over.
 
 mod candidates;
+mod clouds;
 mod flags;
+mod found;
 mod infer;
 mod observe;
 mod ovn;
@@ -59,6 +61,8 @@ pub struct Plugin {
     pub name: String,
     /// What makes us think so.
     pub source: String,
+    /// Its own name, if it is recognised and upstream has none for it.
+    pub called: Option<&'static str>,
 }
 
 /// CIDRs of one sort.
@@ -83,7 +87,7 @@ pub struct Given {
 
 impl Default for Plugin {
     fn default() -> Self {
-        Self { name: GENERIC.to_owned(), source: "no known plugin was found".to_owned() }
+        Self { name: GENERIC.to_owned(), source: "no known plugin was found".to_owned(), called: None }
     }
 }
 

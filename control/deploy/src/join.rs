@@ -350,7 +350,7 @@ fn check(
     findings.extend(preflight::cable(&member.cable_driver, &here.nodes));
     let drivers = preflight::drivers(&offer(member), &there.drivers, here.settings.is_some()).into_iter();
     findings.extend(drivers.map(|finding| finding.unless_ignored(options.ignore_requirements)));
-    let plugin = preflight::plugin(&network.plugin.name).into_iter();
+    let plugin = preflight::plugin(&network.plugin).into_iter();
     findings.extend(plugin.map(|finding| finding.unless_ignored(options.ignore_requirements)));
     findings.extend(preflight::active_gateways(&network.plugin.name, member.active_gateways));
     findings.extend(preflight::virtual_nodes(&here.nodes));

@@ -7,7 +7,7 @@
 //! clusters, and one gateway carries traffic unless all are asked for (`trieste_control::requirements`).
 
 use super::kubeproxy::KubeProxy;
-use super::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
+use super::{Desired, Driver, Memory, Plugins};
 use crate::state::ClusterState;
 
 /// See the module.
@@ -21,15 +21,6 @@ impl Driver for Calico {
 
     fn plugins(&self) -> Plugins {
         Plugins::Named(&["calico"])
-    }
-
-    fn promise(&self) -> Promise {
-        Promise {
-            delivery: Deliverer::Plugin,
-            has_several_gateways: false,
-            needs_synchronizer: true,
-            ..KubeProxy.promise()
-        }
     }
 
     fn device_to_gateway(&self) -> &'static str {

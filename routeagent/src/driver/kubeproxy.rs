@@ -17,7 +17,7 @@ use crate::admit::{Admission, admit};
 use crate::constants::VX_DEVICE;
 use crate::driver::memory::{Parts, Remembered, Routes};
 use crate::driver::refusals::{close_bridges, fail_closed, gateways_inside};
-use crate::driver::{Deliverer, Desired, Driver, Memory, Plugins, Promise};
+use crate::driver::{Desired, Driver, Memory, Plugins};
 use crate::family::Family;
 use crate::state::{ClusterState, Endpoint};
 use crate::zone::Hops;
@@ -37,15 +37,6 @@ impl Driver for KubeProxy {
 
     fn plugins(&self) -> Plugins {
         Plugins::Others
-    }
-
-    fn promise(&self) -> Promise {
-        Promise {
-            delivery: Deliverer::Gateway,
-            has_several_gateways: true,
-            services: Deliverer::Gateway,
-            needs_synchronizer: false,
-        }
     }
 
     fn device_to_gateway(&self) -> &'static str {

@@ -27,7 +27,7 @@ use ipnet::IpNet;
 use super::memory::{Parts, Remembered, Routes};
 use super::outlet::{self, hop_out, path_mtu, with_mtu};
 use super::refusals::{close_bridges, fail_closed, gateways_inside};
-use super::{Deliverer, Desired, Driver, Memory, Plugins, Promise, filter};
+use super::{Desired, Driver, Memory, Plugins, filter};
 use crate::admit::{Admission, admit};
 use crate::condition::Condition;
 use crate::constants::{MANAGEMENT_PORT, TABLE_DELIVERY};
@@ -51,16 +51,6 @@ impl Driver for Ovn {
 
     fn plugins(&self) -> Plugins {
         Plugins::Named(&["OVNKubernetes"])
-    }
-
-    fn promise(&self) -> Promise {
-        Promise {
-            delivery: Deliverer::Plugin,
-            // OVN sends a remote network's packets to one next hop.
-            has_several_gateways: false,
-            services: Deliverer::Plugin,
-            needs_synchronizer: true,
-        }
     }
 
     fn device_to_gateway(&self) -> &'static str {
@@ -87,6 +77,7 @@ impl Driver for Ovn {
         desired.hostnet.routes.extend(routes);
         desired.conditions.extend(condition);
         desired.conditions.extend(missing_ports(state, &admission));
+        // OVN sends a remote network's packets to one next hop.
         if state.has_several_gateways() {
             desired.conditions.insert(Condition::OneGatewayOnly { driver: self.name() });
         }

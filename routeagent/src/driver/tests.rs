@@ -1,11 +1,16 @@
 //! Which driver serves which plugin, and what all of them keep.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use trieste_control::requirements::{Deliverer, PLUGINS, promise};
 
 use super::registry::{DRIVERS, serving};
 use super::*;
+use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
 use crate::family::Family;
 use crate::hostnet::{Hop, Rule};
+use crate::services::DesiredServices;
 use crate::state::{Cluster, ClusterNode, DeviceAddress, Endpoint, Node, ResolvedRoute};
 
 /// A node of cluster `a` with networks of both families, which knows cluster `b` with one of each and cluster `c`, whose
@@ -67,6 +72,41 @@ fn plugin_detect_each_name_has_its_driver_and_unknown_ones_the_last() {
     assert_eq!(DRIVERS.last().map(|driver| driver.plugins()), Some(Plugins::Others));
     let names: BTreeSet<_> = DRIVERS.iter().map(|driver| driver.name()).collect();
     assert_eq!(names.len(), DRIVERS.len());
+}
+
+/// Gateways and commands go by what is promised with each plugin; drivers do it.
+#[test]
+fn plugin_promises_are_what_drivers_do_for_each_plugin() {
+    for (plugin, _) in PLUGINS {
+        let (promised, driver) = (promise(plugin), serving(plugin));
+        let mut state = state(plugin, "a-gw1");
+        state.nodes[1].pod_networks = ["10.1.3.0/24".parse().unwrap()].into();
+        state.services.is_wanted = true;
+        state.services.here = Some(Arc::default());
+        state.members = ["a-gw1", "a-gw2"].map(|name| Endpoint::new(name, "a", name)).into();
+        let desired = driver.desired(&state);
+        let mut routes = desired.hostnet.routes.iter();
+        let delivers =
+            routes.any(|route| route.table == TABLE_DELIVERY && route.hop.device() == Some(VX_DEVICE));
+        assert_eq!(delivers, promised.delivery == Deliverer::Gateway, "{plugin}");
+        let translates = matches!(desired.hostnet.services, DesiredServices::Rules { .. });
+        assert_eq!(translates, promised.services == Deliverer::Gateway, "{plugin}");
+        let is_one = |condition: &Condition| matches!(condition, Condition::OneGatewayOnly { .. });
+        let uses_all = !desired.conditions.iter().any(is_one);
+        assert_eq!(delivers && uses_all, promised.has_several_gateways, "{plugin}");
+    }
+}
+
+/// Names of drivers' plugins are names of discovery.
+#[test]
+fn plugin_promises_are_made_for_every_plugin_that_a_driver_names() {
+    let names = DRIVERS.into_iter().filter_map(|driver| match driver.plugins() {
+        Plugins::Named(names) => Some(names),
+        Plugins::Others => None,
+    });
+    for name in names.flatten() {
+        assert!(PLUGINS.iter().any(|(known, _)| known == name), "{name}");
+    }
 }
 
 /// What is true of every driver, on gateways and other nodes, whatever else it does.
@@ -135,9 +175,6 @@ fn an_answer_alone_follows_nothing() {
         }
         fn plugins(&self) -> Plugins {
             Plugins::Named(&["plain"])
-        }
-        fn promise(&self) -> Promise {
-            kubeproxy::KubeProxy.promise()
         }
         fn device_to_gateway(&self) -> &'static str {
             "plain0"

@@ -39,7 +39,7 @@ pub struct Reader {
     pub clusterset: Origin,
     /// Whether gateways send packets for services to the nodes that have back ends ([`Promise::services`]).
     ///
-    /// [`Promise::services`]: crate::driver::Promise::services
+    /// [`Promise::services`]: trieste_control::requirements::Promise::services
     pub delivers_services: bool,
     /// Whether the network plugin is Cilium, whose objects say which networks nodes' pods have.
     pub has_cilium: bool,

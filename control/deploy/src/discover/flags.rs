@@ -74,6 +74,8 @@ pub(super) fn document(map: &Value, key: &str) -> Option<Value> {
 
 /// Cilium's ConfigMap.
 pub(super) const CILIUM_CONFIG: &str = "kube-system/cilium-config";
+/// The entry of Cilium's ConfigMap that names the kind of plugin in front of it.
+pub(super) const CHAINING_MODE: &str = "cni-chaining-mode";
 /// Cilium's mode in which the networks of pods stand in CiliumPodIPPools.
 pub(super) const MULTI_POOL: &str = "multi-pool";
 

@@ -2,44 +2,20 @@
 
 use serde_json::Value;
 use trieste_control::live_networks::Source;
-use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_ovn_kubernetes};
+use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_chained, is_ovn_kubernetes};
 
-use super::candidates::{Candidate, of_source};
-use super::flags::{CILIUM_CONFIG, MULTI_POOL, cidrs, document, entry, ipam, variable};
-use super::{Observed, Plugin};
+use super::candidates::of_source;
+use super::flags::{CHAINING_MODE, CILIUM_CONFIG, MULTI_POOL, document, entry, ipam, variable};
+use super::found::Found;
+use super::{Observed, Plugin, clouds};
 
-/// A plugin and what it says itself.
-pub(super) struct Found {
-    pub(super) plugin: Plugin,
-    pub(super) pods: Vec<Candidate>,
-    pub(super) services: Vec<Candidate>,
-    pub(super) warning: Option<String>,
-}
-
-impl Found {
-    fn new(name: &str, source: impl Into<String>) -> Self {
-        let plugin = Plugin { name: name.to_owned(), source: source.into() };
-        Self { plugin, pods: Vec::new(), services: Vec::new(), warning: None }
-    }
-
-    fn pods(mut self, source: &str, list: Option<&str>) -> Self {
-        self.pods.extend(Candidate::of(source, cidrs(list.unwrap_or_default())));
-        self
-    }
-
-    fn services(mut self, source: &str, list: Option<&str>) -> Self {
-        self.services.extend(Candidate::of(source, cidrs(list.unwrap_or_default())));
-        self
-    }
-}
-
-/// Looks for each plugin in upstream's order; the first one that is there counts.
+/// Finds the first plugin that is there: in upstream's order, and after those the ones that upstream has no name for.
 pub(super) fn find(observed: &Observed) -> Found {
-    let look: [fn(&Observed) -> Option<Found>; 8] =
-        [openshift, ovn_kubernetes, weave, canal, calico, flannel, kindnet, cilium];
+    let look: [fn(&Observed) -> Option<Found>; 9] =
+        [openshift, ovn_kubernetes, weave, canal, calico, flannel, kindnet, cilium, clouds::find];
     let found = look.into_iter().find_map(|look| look(observed));
     found.unwrap_or_else(|| {
-        let Plugin { name, source } = Plugin::default();
+        let Plugin { name, source, .. } = Plugin::default();
         Found::new(&name, source)
     })
 }
@@ -130,7 +106,12 @@ fn kindnet(observed: &Observed) -> Option<Found> {
 fn cilium(observed: &Observed) -> Option<Found> {
     let map = observed.config_maps.get(CILIUM_CONFIG)?;
     let source = "ConfigMap kube-system/cilium-config";
-    let mut found = Found::new(CILIUM, source);
+    let cloud = clouds::find(observed);
+    if cloud.is_some() && is_chained(entry(map, CHAINING_MODE)) {
+        return cloud;
+    }
+    let also = cloud.map_or_else(String::new, |cloud| format!("; {}", cloud.plugin.source));
+    let mut found = Found::new(CILIUM, format!("{source}{also}"));
     let mode = ipam(observed).unwrap_or_default();
     if mode.starts_with("cluster-pool") {
         let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
@@ -149,6 +130,9 @@ fn cilium(observed: &Observed) -> Option<Found> {
             ". With ipam {mode} pods have addresses of the cloud's network, and Cilium delivers what comes from remote clusters: \
              have one gateway active (--active-gateways one)"
         ),
+        "delegated-plugin" => ". With ipam delegated-plugin another plugin gives pods their addresses (on AKS Azure CNI), which CiliumNode \
+             objects do not name, and Cilium delivers what comes from remote clusters: have one gateway active (--active-gateways one)"
+            .to_owned(),
         MULTI_POOL if !has_pools => {
             ". With ipam multi-pool pods' CIDRs are those of CiliumPodIPPools, of which none was found: pass all CIDRs as --clustercidr"
                 .to_owned()

@@ -3,6 +3,7 @@ use trieste_control::requirements::CILIUM;
 
 use super::*;
 
+mod clouds;
 mod ovn;
 mod spiderpool;
 
@@ -25,7 +26,7 @@ pub(super) fn config_map(observed: &mut Observed, name: &str, key: &str, text: &
     observed.config_maps.insert(name.to_owned(), json!({"data": {key: text}}));
 }
 
-fn node(name: &str, cidrs: &[&str]) -> Value {
+pub(super) fn node(name: &str, cidrs: &[&str]) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}})
 }
 
@@ -115,6 +116,11 @@ fn plugin_detect_each_one_is_known_by_what_it_leaves() {
                 "spec": {"cidr": "10.9.0.0/16"}}),
         ],
     );
+    let openshift = |kind: &str| {
+        let networks = json!([{"cidr": "10.128.0.0/14", "hostPrefix": 23}]);
+        let network = json!({"metadata": {"name": "cluster"}, "spec": {"networkType": kind, "clusterNetwork": networks}});
+        Observed { others: [("Network", vec![network])].into(), ..Observed::default() }
+    };
     let both = ["10.7.0.0/16", "fd00:7::/56"];
     let cases = [
         (
@@ -127,6 +133,9 @@ fn plugin_detect_each_one_is_known_by_what_it_leaves() {
         ("calico", calico, &both[..]),
         ("weave-net", with_set(daemon_set("kube-system", "weave-net", &[])), &["10.32.0.0/12"][..]),
         ("OVNKubernetes", with_set(daemon_set("ovn-kubernetes", "ovnkube-node", &[])), &[][..]),
+        ("OpenShiftSDN", openshift("OpenShiftSDN"), &["10.128.0.0/14"][..]),
+        ("OpenShiftSDN", openshift("openshiftsdn"), &["10.128.0.0/14"][..]),
+        ("generic", openshift("SomebodyElses"), &["10.128.0.0/14"][..]),
         ("generic", Observed::default(), &[][..]),
     ];
     for (name, observed, pods) in cases {
@@ -186,6 +195,7 @@ fn plugin_detect_cilium_is_found_with_a_warning() {
     assert!(network.warnings.iter().any(|warning| warning.contains("Cilium")), "{:?}", network.warnings);
     for (mode, advice) in [
         ("eni", "--active-gateways one"),
+        ("delegated-plugin", "--active-gateways one"),
         ("multi-pool", "--clustercidr"),
         ("kubernetes", "diagnose cni tells"),
     ] {

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trieste_control::requirements::{
-    OLDEST_KUBERNETES as OLDEST, PluginSupport, is_calico, is_cilium, is_ovn_kubernetes,
+    OLDEST_KUBERNETES as OLDEST, PluginSupport, is_calico, is_cilium, is_ovn_kubernetes, promise,
 };
 
 use super::Finding;
+use crate::discover::Plugin;
 use crate::object_ref::ObjectRef;
 use crate::objects::ActiveGateways;
 
@@ -152,7 +153,8 @@ pub fn drivers(ours: &Offer, others: &[Offer], was_member: bool) -> Vec<Finding>
 }
 
 /// Looks at the network plugin.
-pub fn plugin(name: &str) -> Vec<Finding> {
+pub fn plugin(plugin: &Plugin) -> Vec<Finding> {
+    let name = plugin.name.as_str();
     match trieste_control::requirements::plugin(name) {
         PluginSupport::Served if is_calico(name) => {
             let text = "Calico gets an IPPool (disabled, natOutgoing false) for each remote CIDR: trieste-plugin-sync makes \
@@ -168,6 +170,8 @@ pub fn plugin(name: &str) -> Vec<Finding> {
                 "trieste diagnose cni tells whether it masquerades towards remote CIDRs",
             )]
         }
+        // Discovery warns of it.
+        PluginSupport::Generic if plugin.called.is_some() => Vec::new(),
         PluginSupport::Generic | PluginSupport::Unknown => {
             let generic = crate::discover::GENERIC;
             let text = format!("the network plugin was not recognised and is treated as \"{generic}\"");
@@ -178,7 +182,7 @@ pub fn plugin(name: &str) -> Vec<Finding> {
 
 /// Looks at how many gateways are active with a network plugin whose answers may come by another one.
 pub fn active_gateways(plugin: &str, chosen: Option<ActiveGateways>) -> Vec<Finding> {
-    if !trieste_control::requirements::has_own_addressing(plugin) {
+    if promise(plugin).has_several_gateways {
         return Vec::new();
     }
     let is_ovn = is_ovn_kubernetes(plugin);
@@ -277,6 +281,7 @@ pub fn rights(missing: &[(&str, ObjectRef, String)]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trieste_control::requirements::PLUGINS;
     use trieste_control::steps::Outcome;
 
     #[test]
@@ -371,6 +376,15 @@ mod tests {
     }
 
     #[test]
+    fn plugin_promises_are_what_join_goes_by_with_each_plugin() {
+        for (plugin, _) in PLUGINS {
+            let has_nothing =
+                [None, Some(ActiveGateways::All)].map(|chosen| active_gateways(plugin, chosen).is_empty());
+            assert_eq!(has_nothing, [promise(plugin).has_several_gateways; 2], "{plugin}");
+        }
+    }
+
+    #[test]
     fn plugin_ovn_has_one_active_gateway_and_no_other_choice() {
         for plugin in ["OVNKubernetes", "ovnkubernetes"] {
             let found = |chosen| active_gateways(plugin, chosen).into_iter().map(|finding| finding.outcome);
@@ -384,10 +398,12 @@ mod tests {
 
     #[test]
     fn plugins_are_known_in_any_case() {
-        assert_eq!(plugin("Kindnet"), []);
-        assert_eq!(plugin("generic")[0].outcome, Outcome::Warning);
-        assert_eq!(plugin("OVNKubernetes"), []);
-        let calico = plugin("Calico");
+        let named = |name: &str| Plugin { name: name.to_owned(), ..Plugin::default() };
+        assert_eq!(plugin(&named("Kindnet")), []);
+        assert_eq!(plugin(&named("generic"))[0].outcome, Outcome::Warning);
+        assert_eq!(plugin(&Plugin { called: Some("AWS VPC CNI"), ..named("generic") }), []);
+        assert_eq!(plugin(&named("OVNKubernetes")), []);
+        let calico = plugin(&named("Calico"));
         assert!(
             calico[0].outcome == Outcome::Success && calico[0].text.contains("trieste-plugin-sync makes")
         );

@@ -11,6 +11,7 @@ mod settings;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use trieste_control::requirements::is_chained;
 use trieste_control::steps::{Outcome, Steps};
 
 use self::list::DEFAULT_LIST;
@@ -27,6 +28,11 @@ const BY_FIX: &str = "trieste diagnose cni --fix does that";
 /// When the API server does not say.
 pub(super) async fn settings(checked: &Checked) -> Result<Option<Data>, CheckError> {
     Ok(data(checked, SETTINGS).await?)
+}
+
+/// Returns `true` unless Cilium is behind another plugin, whose name such a cluster has.
+pub(super) fn gives_addresses(settings: &Data) -> bool {
+    !is_chained(settings.get("cni-chaining-mode").map(String::as_str))
 }
 
 /// Looks for remote networks towards which Cilium masquerades, after it has written what excepts them if that was asked for.
@@ -126,6 +132,17 @@ mod tests {
 
     fn remote() -> Vec<IpNet> {
         ["10.2.0.0/16", "100.66.0.0/16", "fd00:2::/48"].map(|text| text.parse().unwrap()).into()
+    }
+
+    #[test]
+    fn plugin_cilium_behind_another_plugin_is_no_reason_to_join_again() {
+        for (settings, expected) in [
+            (map(&[]), true),
+            (map(&[("cni-chaining-mode", "none")]), true),
+            (map(&[("cni-chaining-mode", "aws-cni")]), false),
+        ] {
+            assert_eq!(gives_addresses(&settings), expected, "{settings:?}");
+        }
     }
 
     #[test]

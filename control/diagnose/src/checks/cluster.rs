@@ -99,7 +99,7 @@ async fn needs_of_plugin(
 ) -> Result<bool, CheckError> {
     let is_cilium = requirements::is_cilium(plugin);
     let settings = if is_cilium || plugin == "generic" { cilium::settings(checked).await? } else { None };
-    if !is_cilium && settings.is_some() && is_ours {
+    if !is_cilium && is_ours && settings.as_ref().is_some_and(cilium::gives_addresses) {
         let text = "Cilium is the network plugin, and the cluster joined before that had a name: join again, so that route agents learn \
                     from CiliumNode objects which pods are on which node";
         steps.remark(Outcome::Warning, text);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use trieste_control::api::label::HOSTNAME;
 use trieste_control::api::{Cluster as ClusterObject, Endpoint, Gateway, HaStatus};
 use trieste_control::members::paths_namespace;
-use trieste_control::requirements::has_own_addressing;
+use trieste_control::requirements::{Deliverer, promise};
 
 use super::pods::not_ready;
 use super::{FactError, Source};
@@ -138,7 +138,7 @@ fn special_plugin(members: &[Value]) -> String {
             member.pointer("/status/networkPlugin").or_else(|| member.pointer("/spec/networkPlugin"));
         plugin?.as_str()
     });
-    plugin.filter(|plugin| has_own_addressing(plugin)).unwrap_or_default().to_owned()
+    plugin.filter(|plugin| promise(plugin).delivery == Deliverer::Plugin).unwrap_or_default().to_owned()
 }
 
 fn networks(clusters: &[ClusterObject], id: &str) -> Vec<ipnet::IpNet> {
@@ -213,6 +213,18 @@ fn gateway_pod(pod: &Pod) -> Option<(String, Option<String>)> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use trieste_control::requirements::PLUGINS;
+
+    #[test]
+    fn plugin_promises_are_what_diagnosis_goes_by_with_each_plugin() {
+        for (plugin, _) in PLUGINS {
+            let delivers = promise(plugin).delivery == Deliverer::Plugin;
+            for part in ["status", "spec"] {
+                let special = special_plugin(&[json!({part: {"networkPlugin": plugin}})]);
+                assert_eq!(special, if delivers { plugin } else { "" });
+            }
+        }
+    }
 
     #[test]
     fn a_node_that_is_not_ready_says_why() {

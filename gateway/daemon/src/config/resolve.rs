@@ -10,6 +10,7 @@ use trieste_control::api::{ClusterNetworks, MAX_WEIGHT, check_cluster_id};
 use trieste_control::claims::Allowed;
 use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
+use trieste_control::requirements::{Deliverer, promise};
 use trieste_control::store::Location;
 use trieste_control::{devices, notice};
 use trieste_pipeline::health;
@@ -188,13 +189,13 @@ impl Options {
 
     /// Returns the network plugin, if it gives pods addresses that Kubernetes does not assign by node.
     fn own_addressing(&self) -> Option<String> {
-        non_empty(self.network_plugin.clone())
-            .filter(|plugin| trieste_control::requirements::has_own_addressing(plugin))
+        non_empty(self.network_plugin.clone()).filter(|plugin| promise(plugin).delivery == Deliverer::Plugin)
     }
 
     /// Returns `true` if all of this cluster's gateways carry traffic.
     fn are_all_active(&self) -> Result<bool, ConfigError> {
-        all_active(non_empty(self.active_gateways.clone()).as_deref(), self.own_addressing().is_some())
+        let promised = promise(self.network_plugin.as_deref().unwrap_or_default());
+        all_active(non_empty(self.active_gateways.clone()).as_deref(), promised.has_several_gateways)
     }
 
     fn checked_workers(&self) -> Result<u16, ConfigError> {
@@ -244,9 +245,9 @@ fn checked_weight(weight: Option<u16>) -> Result<Option<u16>, ConfigError> {
 
 /// Returns `true` if all of a cluster's gateways carry traffic; by default not where delivery by the network plugin would lose
 /// answers.
-fn all_active(choice: Option<&str>, has_own_addressing: bool) -> Result<bool, ConfigError> {
+fn all_active(choice: Option<&str>, has_several: bool) -> Result<bool, ConfigError> {
     match choice {
-        None => Ok(!has_own_addressing),
+        None => Ok(has_several),
         Some("all") => Ok(true),
         Some("one") => Ok(false),
         Some(other) => Err(invalid("active-gateways", format!("`{other}` is neither all nor one"))),

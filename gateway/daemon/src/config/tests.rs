@@ -1,6 +1,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::Parser as _;
+use trieste_control::requirements::{Deliverer, PLUGINS, promise};
 
 use std::path::Path;
 
@@ -178,6 +179,17 @@ fn one_gateway_is_active_where_the_plugin_gives_addresses_unless_somebody_says_o
             config.own_addressing.is_some(),
             lines.to_lowercase().contains("calico") || lines.contains("weave")
         );
+    }
+}
+
+#[test]
+fn plugin_promises_are_what_a_gateway_goes_by_with_each_plugin() {
+    for (plugin, _) in PLUGINS {
+        let config = resolve(&format!("{MINIMAL}network-plugin: {plugin}\n")).unwrap();
+        let promised = promise(plugin);
+        assert_eq!(config.all_gateways_active, promised.has_several_gateways, "{plugin}");
+        let is_delivered = promised.delivery == Deliverer::Plugin;
+        assert_eq!(config.own_addressing.as_deref(), is_delivered.then_some(plugin));
     }
 }
 

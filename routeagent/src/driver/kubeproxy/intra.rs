@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::requirements::{Deliverer, promise};
 use trieste_vxlan::Vxlan;
 
 use crate::admit::Admission;
@@ -99,7 +100,7 @@ pub(super) fn plugin_delivers(state: &ClusterState) -> Option<&'static str> {
     if active.is_some_and(|active| active.device(&state.node.tun).is_none()) {
         return Some("the active gateway is upstream's with IPsec, which has no device");
     }
-    trieste_control::requirements::has_own_addressing(&state.node.plugin)
+    (promise(&state.node.plugin).delivery == Deliverer::Plugin)
         .then_some("it gives pods addresses that Kubernetes does not assign by node")
 }
 

@@ -182,7 +182,6 @@ fn plugin_ovn_a_port_without_an_address_is_a_condition_and_closes() {
 #[test]
 fn plugin_ovn_several_gateways_are_a_condition() {
     let mut state = node("a-gw1");
-    assert!(!Ovn.promise().has_several_gateways);
     state.members = ["a-gw1", "a-gw2"].map(|name| Endpoint::new(name, "a", name)).into();
     let is_said = |state: &ClusterState| {
         let mut conditions = Ovn.desired(state).conditions.into_iter();

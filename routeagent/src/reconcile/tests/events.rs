@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::driver::{Desired, Plugins, Promise};
+use crate::driver::{Desired, Plugins};
 use crate::events::{Handled, Handler, Taken};
 use crate::state::ClusterState;
 
@@ -24,10 +24,6 @@ impl Driver for Imperative {
 
     fn plugins(&self) -> Plugins {
         Plugins::Named(&["generic"])
-    }
-
-    fn promise(&self) -> Promise {
-        KubeProxy.promise()
     }
 
     fn device_to_gateway(&self) -> &'static str {

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use trieste_control::requirements::{PLUGINS, promise};
 
 use super::super::names::{PLUGIN_ROUTES, PLUGIN_SYNC, ROUTE_AGENT, SPIDERPOOL_SYNC};
 use super::super::{example, member, to_yaml};
@@ -37,6 +38,15 @@ fn plugin_workers_are_there_with_the_plugins_that_have_a_database() {
             .collect();
         assert_eq!(workloads, Vec::from_iter(wanted), "{plugin}");
         assert_eq!(to_yaml(&manifests).contains("trieste-plugin-"), wanted.is_some(), "{plugin}");
+    }
+}
+
+#[test]
+fn plugin_promises_are_what_installs_workers_with_each_plugin() {
+    for (plugin, _) in PLUGINS {
+        let manifests = member(&example_with(plugin));
+        let has_workers = manifests.iter().any(|manifest| manifest.name() == PLUGIN_SYNC);
+        assert_eq!(has_workers, promise(plugin).needs_synchronizer, "{plugin}");
     }
 }
 
