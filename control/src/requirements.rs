@@ -1,5 +1,7 @@
 //! The Kubernetes and network plugin that this version needs, the same for `join` and `diagnose`.
 
+use std::fmt;
+
 /// The oldest Kubernetes: objects are applied by the server, which does that for everybody since 1.22. Upstream asks
 /// for 1.19, but its tool applies objects itself.
 pub const OLDEST_KUBERNETES: (u32, u32) = (1, 22);
@@ -55,6 +57,15 @@ pub enum Deliverer {
     Gateway,
     /// The network plugin.
     Plugin,
+}
+
+impl fmt::Display for Deliverer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "gateway",
+            Self::Plugin => "network plugin",
+        })
+    }
 }
 
 /// What the route agent's driver does in a cluster with a network plugin, and what it leaves to the plugin. Drivers, gateways,

@@ -14,7 +14,7 @@ use trieste_control::claims::Forbidden;
 
 use crate::family::Family;
 use crate::hostnet::Route;
-use crate::nft::BaseChain;
+use crate::nft::{BaseChain, SourceNat};
 
 /// Why a network of a remote cluster is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,6 +178,13 @@ pub enum Condition {
         /// The family.
         family: Family,
     },
+    /// The network plugin's database needs a worker that writes it, and nothing shows that there is one.
+    NoSynchronizer {
+        /// Name of its driver.
+        driver: &'static str,
+        /// Whether the plugin alone leads packets for remote clusters to the gateway's node.
+        is_plugins_way: bool,
+    },
     /// Several gateways are active, of which the network plugin uses one.
     OneGatewayOnly {
         /// Name of its driver.
@@ -185,6 +192,8 @@ pub enum Condition {
     },
     /// A chain of another program drops unknown packets, and cannot be extended by our rules.
     ForeignDrop(BaseChain),
+    /// A chain of another program may change sources before ours keeps them.
+    EarlierSourceNat(SourceNat),
     /// firewalld lets nobody else write into its table.
     FirewalldOwned,
     /// Somebody filters in the older half of the kernel, which nftables does not show.
@@ -286,8 +295,10 @@ impl Condition {
             Self::NoIpv4BetweenNodes => "NoIpv4BetweenNodes",
             Self::PluginDelivers { .. } => "PluginDelivers",
             Self::NoManagementPort { .. } => "NoManagementPort",
+            Self::NoSynchronizer { .. } => "NoSynchronizer",
             Self::OneGatewayOnly { .. } => "OneGatewayOnly",
             Self::ForeignDrop(_) => "ForeignDrop",
+            Self::EarlierSourceNat(_) => "EarlierSourceNat",
             Self::FirewalldOwned => "FirewalldOwned",
             Self::LegacyIptables(_) => "LegacyIptables",
             Self::Unguarded => "Unguarded",
@@ -320,6 +331,7 @@ impl Condition {
             | Self::SameVtep { .. }
             | Self::SamePods { .. }
             | Self::NoManagementPort { .. }
+            | Self::NoSynchronizer { is_plugins_way: true, .. }
             | Self::Unguarded
             | Self::ForwardingOff(_)
             | Self::Occupied(_)
@@ -342,7 +354,9 @@ impl Condition {
             | Self::NoIpv4BetweenNodes
             | Self::PluginDelivers { .. }
             | Self::OneGatewayOnly { .. }
+            | Self::NoSynchronizer { is_plugins_way: false, .. }
             | Self::ForeignDrop(_)
+            | Self::EarlierSourceNat(_)
             | Self::FirewalldOwned
             | Self::NotKept { .. }
             | Self::NoIptables { .. }

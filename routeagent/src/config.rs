@@ -152,6 +152,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_SPIDERPOOL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub spiderpool: bool,
 
+    /// Whether `trieste-plugin-sync` runs in this cluster, which a network plugin with a database of its own needs; set by manifests
+    /// that install it. Without it the gateway's node has a condition with such a plugin.
+    #[arg(long, env = "TRIESTE_PLUGIN_SYNC", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub plugin_sync: bool,
+
     /// File that says how the last pass went, for --check.
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::liveness::DEFAULT_FILE)]
     pub pass_file: PathBuf,
@@ -234,6 +239,7 @@ impl Options {
             notice_port: self.notice_port,
             plugin: self.network_plugin.to_lowercase(),
             has_submariner_router: self.ovn_topology == OvnTopology::SubmarinerRouter,
+            has_synchronizer: self.plugin_sync,
             has_globalnet: !self.global_cidrs.0.is_empty(),
             clusterset_range: self.clusterset_ip_range.0.clone(),
             allowed: Allowed::of(self.allow_remote_cidrs.0.clone()),
@@ -381,6 +387,13 @@ mod tests {
         assert!(!has_router(&[]) && !has_router(&["--ovn-topology=cluster-router"]));
         assert!(has_router(&["--ovn-topology=submariner-router"]));
         assert!(Options::try_parse_from(["trieste-routeagent", "--ovn-topology=both"]).is_err());
+    }
+
+    #[test]
+    fn plugin_a_synchronizer_is_there_where_manifests_set_it() {
+        let base = ["--cluster-id=a", "--hostname=n", "--cluster-cidrs=10.1.0.0/16"];
+        let has_one = |more: &[&str]| options(&[&base, more].concat()).node().unwrap().has_synchronizer;
+        assert!(!has_one(&[]) && !has_one(&["--plugin-sync=false"]) && has_one(&["--plugin-sync"]));
     }
 
     #[test]

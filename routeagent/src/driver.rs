@@ -30,6 +30,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use trieste_control::requirements::{Deliverer, promise};
 
 use crate::condition::Condition;
 use crate::events::Handler;
@@ -39,6 +40,16 @@ use crate::state::ClusterState;
 use crate::view::ClusterView;
 use crate::zone::Zone;
 pub use plugins::Plugins;
+
+/// Returns the condition that nothing shows the worker that a driver needs, on the node of the leading gateway.
+#[must_use]
+pub fn missing_synchronizer(driver: &dyn Driver, state: &ClusterState) -> Option<Condition> {
+    let promise = promise(&state.node.plugin);
+    let leads = state.active_endpoint().is_some_and(|leader| leader.hostname == state.node.hostname);
+    let is_missing = leads && promise.needs_synchronizer && !state.node.has_synchronizer;
+    let is_plugins_way = promise.services == Deliverer::Plugin;
+    is_missing.then(|| Condition::NoSynchronizer { driver: driver.name(), is_plugins_way })
+}
 
 /// The desired state of a driver, and its conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 use crate::condition::Condition;
 use crate::family::Family;
 use crate::hostnet::Pass;
-use crate::nft::{self, BaseChain, GUARD_TABLE, Hook, TABLE_FAMILY, Transaction, field, is, protocol};
+use crate::nft::{
+    self, BaseChain, GUARD_TABLE, Hook, PRIORITY_FIRST_NAT, SourceNat, TABLE_FAMILY, Transaction, field, is,
+    protocol,
+};
 
 /// Marks rules as ours.
 const COMMENT: &str = "trieste";
@@ -71,8 +74,10 @@ pub struct NftRule {
 /// Other programs' packet filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
-    /// Base chains for input and forwarding, of nftables, iptables' there included.
+    /// Base chains for input, forwarding and prerouting, of nftables, iptables' there included.
     pub base_chains: BTreeSet<BaseChain>,
+    /// Chains that may decide about a source before ours does.
+    pub earlier: BTreeSet<SourceNat>,
     /// iptables, where it has such a table.
     pub iptables: BTreeMap<(Backend, Family), Iptables>,
     /// firewalld's chains, where they exist.
@@ -165,7 +170,7 @@ pub fn render(change: &ForeignChange) -> Option<Transaction> {
 pub fn foreign_changes(pass: &Pass, there: &Foreign) -> (Vec<ForeignChange>, BTreeSet<Condition>) {
     let mut changes = Vec::new();
     for ((backend, family), table) in &there.iptables {
-        let commands = Hook::ALL.iter().flat_map(|hook| iptables_commands(*hook, pass, table));
+        let commands = Hook::OF_IPTABLES.iter().flat_map(|hook| iptables_commands(*hook, pass, table));
         changes.extend(commands.map(|arguments| ForeignChange::Iptables {
             backend: *backend,
             family: *family,
@@ -198,6 +203,7 @@ fn wanted(hook: Hook, pass: &Pass, has_policy_engine: bool) -> Vec<String> {
             let inward = pass.inward.iter().filter(|_| !has_policy_engine);
             outward.chain(inward.map(|device| format!("-i {device} {accept}"))).collect()
         }
+        Hook::Prerouting => Vec::new(),
     }
 }
 
@@ -296,6 +302,8 @@ fn firewalld_change(hook: Hook, pass: &Pass, rules: &[NftRule]) -> Option<Foreig
             let outward = pass.outward.iter().map(|device| by("oifname", device));
             outward.chain(pass.inward.iter().map(|device| by("iifname", device))).collect()
         }
+        // It drops IPv6 that comes by another way than the main table has back; `source-guard` drops sources that may not come so.
+        Hook::Prerouting => pass.inward.iter().map(|device| by("iifname", device)).collect(),
     };
     let front = rules.iter().take_while(|rule| rule.comment == COMMENT).map(|rule| &rule.expr);
     let ours = rules.iter().filter(|rule| rule.comment == COMMENT);
@@ -318,28 +326,57 @@ fn in_the_way(pass: &Pass, there: &Foreign) -> BTreeSet<Condition> {
     let is_needed = |hook: Hook| match hook {
         Hook::Input => !pass.ports.is_empty(),
         Hook::Forward => !pass.outward.is_empty() || !pass.inward.is_empty(),
+        Hook::Prerouting => false,
     };
     let dropping = there.base_chains.iter().filter(|chain| chain.drops && is_needed(chain.hook));
     dropping.filter(|chain| !is_helped(chain)).cloned().map(Condition::ForeignDrop).collect()
 }
 
-/// Reads base chains for input and forwarding from `nft -j list chains`, our own left out.
+/// Reads base chains of the hooks from `nft -j list chains`, our own left out.
 #[must_use]
 pub fn read_base_chains(listing: &Value) -> BTreeSet<BaseChain> {
-    let text = |chain: &Value, key: &str| chain.get(key).and_then(Value::as_str).map(str::to_owned);
-    let read = |object: &Value| {
-        let chain = object.get("chain")?;
-        let read = BaseChain {
+    let read = |chain: &Value| {
+        Some(BaseChain {
             family: text(chain, "family")?,
             table: text(chain, "table")?,
             name: text(chain, "name")?,
             hook: Hook::named(&text(chain, "hook")?)?,
             drops: text(chain, "policy")? == "drop",
-        };
-        let is_ours = (read.family.as_str(), read.table.as_str()) == (TABLE_FAMILY, GUARD_TABLE);
-        (!is_ours && matches!(read.family.as_str(), "ip" | "ip6" | "inet")).then_some(read)
+        })
     };
-    nft::objects(listing).filter_map(read).collect()
+    others_chains(listing).filter_map(read).collect()
+}
+
+/// Reads chains that the kernel may ask about a source before ours from `nft -j list chains`. Of two with one priority the later
+/// one comes first, and nothing in a listing shows which that is.
+#[must_use]
+pub fn read_earlier(listing: &Value) -> BTreeSet<SourceNat> {
+    let read = |chain: &Value| {
+        let is_it = text(chain, "type")? == "nat" && text(chain, "hook")? == "postrouting";
+        let priority = chain.get("prio")?.as_i64()?;
+        let read = SourceNat {
+            family: text(chain, "family")?,
+            table: text(chain, "table")?,
+            name: text(chain, "name")?,
+            priority,
+        };
+        (is_it && priority <= i64::from(PRIORITY_FIRST_NAT)).then_some(read)
+    };
+    others_chains(listing).filter_map(read).collect()
+}
+
+/// Returns the chains of a listing that IP packets may enter, those of our packet filter left out.
+fn others_chains(listing: &Value) -> impl Iterator<Item = &Value> {
+    let is_others = |chain: &&Value| {
+        let [family, table] = ["family", "table"].map(|key| chain.get(key).and_then(Value::as_str));
+        matches!(family, Some("ip" | "ip6" | "inet"))
+            && (family, table) != (Some(TABLE_FAMILY), Some(GUARD_TABLE))
+    };
+    nft::objects(listing).filter_map(|object| object.get("chain")).filter(is_others)
+}
+
+fn text(chain: &Value, key: &str) -> Option<String> {
+    chain.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// Returns `true` if, by `nft list table`, only the program that made a table may write there. Read as text: nft 1.0.6 prints
@@ -366,14 +403,14 @@ pub fn read_rules(listing: &Value) -> Vec<NftRule> {
 pub fn read_iptables(listing: &str) -> Iptables {
     let mut table = Iptables::default();
     let is_wanted =
-        |chain: &str| Hook::ALL.iter().any(|hook| [hook.iptables(), hook.ours()].contains(&chain));
+        |chain: &str| Hook::OF_IPTABLES.iter().any(|hook| [hook.iptables(), hook.ours()].contains(&chain));
     for line in listing.lines() {
         let (verb, rest) = line.split_once(' ').unwrap_or_default();
         let (chain, rule) = rest.split_once(' ').unwrap_or((rest, ""));
         table.has_policy_engine |= verb == "-N" && is_of_policy_engine(chain);
         table.is_in_use |= (verb == "-A" && !is_ours(rule)) || (verb == "-P" && rule == "DROP");
         if verb == "-P" {
-            table.hooks.extend(Hook::ALL.into_iter().filter(|hook| hook.iptables() == chain));
+            table.hooks.extend(Hook::OF_IPTABLES.into_iter().filter(|hook| hook.iptables() == chain));
         }
         if is_wanted(chain) {
             let rules = table.chains.entry(chain.to_owned()).or_default();

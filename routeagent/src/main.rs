@@ -108,6 +108,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if options.once {
         let view = source::read(&store, &reader).await.context("reading the store")?;
         settle_privileges(options)?;
+        report_driver(&node);
         reconciler.start_handlers()?;
         let pass = reconciler.pass(&view).await.context("reading the node's network");
         reconciler.stop_handlers();
@@ -118,6 +119,7 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         version = status::VERSION, cluster = node.cluster, node = node.hostname, store = %options.store(),
         "route agent started"
     );
+    report_driver(&node);
     serve(options, node, store, reader, reconciler).await?;
     info!("route agent stopped; routes, rules and filter stay in place (--uninstall removes them)");
     Ok(ExitCode::SUCCESS)
@@ -133,6 +135,17 @@ fn settle_privileges(options: &Options) -> anyhow::Result<()> {
     needs.check()?;
     needs.limit();
     Ok(())
+}
+
+/// Logs which driver serves the network plugin, and what it does. A name that no driver has is served as kube-proxy's.
+fn report_driver(node: &Node) {
+    let (driver, promise) = (serving(&node.plugin), promise(&node.plugin));
+    info!(
+        plugin = node.plugin, driver = driver.name(), device_to_gateway = driver.device_to_gateway(),
+        delivers_to_pods = %promise.delivery, translates_services = %promise.services,
+        has_several_gateways = promise.has_several_gateways, needs_synchronizer = promise.needs_synchronizer,
+        has_synchronizer = node.has_synchronizer, "network plugin is served"
+    );
 }
 
 /// Runs until a signal asks to stop.

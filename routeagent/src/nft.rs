@@ -27,6 +27,9 @@ pub const SERVICES_TABLE: &str = "trieste-services";
 pub const CLUSTERSET_TABLE: &str = "trieste-clusterset";
 /// Before connection tracking, so that a forged packet leaves no state behind.
 pub(crate) const PRIORITY_RAW: i32 = -300;
+/// The first that a chain of translation may have. The kernel translates sources in one place (100), where it asks these chains
+/// in the order of their priorities until one has decided.
+pub(crate) const PRIORITY_FIRST_NAT: i32 = -199;
 
 /// A place in a packet's way where it may be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,11 +38,15 @@ pub enum Hook {
     Input,
     /// Packets for others.
     Forward,
+    /// All of them, before it is known for whom they are.
+    Prerouting,
 }
 
 impl Hook {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Input, Self::Forward];
+    /// Those where iptables' table `filter` has chains.
+    pub const OF_IPTABLES: [Self; 2] = [Self::Input, Self::Forward];
+    /// Those where firewalld filters what is not sent from here.
+    pub const OF_FIREWALLD: [Self; 3] = [Self::Input, Self::Forward, Self::Prerouting];
 
     /// Returns the chain of iptables.
     #[must_use]
@@ -47,6 +54,7 @@ impl Hook {
         match self {
             Self::Input => "INPUT",
             Self::Forward => "FORWARD",
+            Self::Prerouting => "PREROUTING",
         }
     }
 
@@ -56,6 +64,7 @@ impl Hook {
         match self {
             Self::Input => "filter_INPUT",
             Self::Forward => "filter_FORWARD",
+            Self::Prerouting => "filter_PREROUTING",
         }
     }
 
@@ -65,6 +74,7 @@ impl Hook {
         match self {
             Self::Input => "SUBMARINER-INPUT",
             Self::Forward => "SUBMARINER-FORWARD",
+            Self::Prerouting => "SUBMARINER-PREROUTING",
         }
     }
 
@@ -74,6 +84,7 @@ impl Hook {
         match name {
             "input" => Some(Self::Input),
             "forward" => Some(Self::Forward),
+            "prerouting" => Some(Self::Prerouting),
             _ => None,
         }
     }
@@ -92,6 +103,19 @@ pub struct BaseChain {
     pub hook: Hook,
     /// Whether it drops what no rule of it decides.
     pub drops: bool,
+}
+
+/// A chain of someone else that may translate sources.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceNat {
+    /// nftables family of its table.
+    pub family: String,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// Its place among those of its kind.
+    pub priority: i64,
 }
 
 /// An element of one of the sets.

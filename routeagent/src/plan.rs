@@ -240,6 +240,10 @@ fn add_exceptions(desired: &HostNet, observed: &Observed, is_guardable: bool, pl
     let (changes, conditions) = foreign_changes(&desired.pass, &observed.foreign);
     plan.changes.extend(changes.into_iter().filter(|_| is_guardable).map(Change::Foreign));
     plan.conditions.extend(conditions);
+    // Once there is something to keep.
+    let keeps = desired.guard.as_ref().is_some_and(|guard| !guard.remote.is_empty());
+    let earlier = observed.foreign.earlier.iter().filter(|_| keeps);
+    plan.conditions.extend(earlier.cloned().map(Condition::EarlierSourceNat));
 }
 
 /// Returns the changes that add rules, and those that remove ours that nobody wants and doubles of the ones that are wanted.

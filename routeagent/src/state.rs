@@ -48,6 +48,8 @@ pub struct Node {
     pub notice_port: u16,
     /// Whether OVN-Kubernetes' packets pass a router of Submariner's own and the external bridge of the gateway's node.
     pub has_submariner_router: bool,
+    /// Whether a worker writes the network plugin's database (`trieste-plugin-sync`), by this node's settings.
+    pub has_synchronizer: bool,
     /// Whether the cluster takes part by global addresses (`SUBMARINER_GLOBALCIDR` is not empty).
     pub has_globalnet: bool,
     /// The set's range of clusterset IPs; none where nodes do not lead them.

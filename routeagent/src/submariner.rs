@@ -134,7 +134,8 @@ fn removing(table: Table, chains: &Chains, takeover: Takeover) -> Vec<String> {
     if belongs_to_gateway(table, chains.rules.keys(), takeover) {
         return Vec::new();
     }
-    let is_shared = |chain: &str| table == Table::Filter && Hook::ALL.iter().any(|hook| hook.ours() == chain);
+    let is_shared =
+        |chain: &str| table == Table::Filter && Hook::OF_IPTABLES.iter().any(|hook| hook.ours() == chain);
     let mut lines = Vec::new();
     for (chain, rule) in chains.jumps.iter().filter(|(_, rule)| !is_ours(rule)) {
         lines.push(format!("-D {chain} {rule}"));

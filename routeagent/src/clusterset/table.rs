@@ -31,7 +31,7 @@ use crate::services::{ObservedServices, ServicesChange, Table, change, removal};
 
 /// Where packets are usually filtered: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
-/// Before source NAT (100), after the packet filter's chain that keeps sources (90).
+/// Before source NAT (100), after the packet filter's chain that keeps sources.
 const PRIORITY_LOOPS: i32 = 95;
 
 /// The desired content of the table.

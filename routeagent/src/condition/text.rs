@@ -5,7 +5,7 @@ use std::fmt;
 use super::Condition;
 use crate::family::Family;
 use crate::nexthops::{FIRST_ID, LAST_ID};
-use crate::nft::Hook;
+use crate::nft::{Hook, PRIORITY_FIRST_NAT};
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,15 +37,15 @@ impl fmt::Display for Condition {
             | Self::SameVtep { .. }
             | Self::SamePods { .. }
             | Self::NoIpv4BetweenNodes
-            | Self::NoManagementPort { .. }
-            | Self::OneGatewayOnly { .. }
-            | Self::EventRefused { .. }
             | Self::PluginDelivers { .. } => self.fmt_nodes(f),
-            Self::FirewalldOwned
-            | Self::Unguarded
-            | Self::ForeignDrop(_)
-            | Self::LegacyIptables(_)
-            | Self::NoIptables { .. } => self.fmt_filters(f),
+            Self::NoManagementPort { .. }
+            | Self::OneGatewayOnly { .. }
+            | Self::NoSynchronizer { .. }
+            | Self::EventRefused { .. } => self.fmt_drivers(f),
+            Self::FirewalldOwned | Self::Unguarded | Self::ForeignDrop(_) | Self::EarlierSourceNat(_) => {
+                self.fmt_filters(f)
+            }
+            Self::LegacyIptables(_) | Self::NoIptables { .. } => self.fmt_iptables(f),
             Self::OccupiedNexthop(_) | Self::NoNexthops | Self::LeftOut { .. } | Self::NoNotices { .. } => {
                 self.fmt_gateways(f)
             }
@@ -171,7 +171,7 @@ impl Condition {
         }
     }
 
-    /// Writes what is about the cluster's nodes and its network plugin.
+    /// Writes what is about the cluster's nodes.
     fn fmt_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(clippy::wildcard_enum_match_arm, reason = "the caller passes these only")]
         match self {
@@ -203,10 +203,38 @@ impl Condition {
                 "the cluster's nodes have IPv6 addresses only; IPv4 traffic for remote clusters works on the gateway \
                  node alone",
             ),
+            Self::PluginDelivers { why } => write!(
+                f,
+                "packets of remote clusters reach this node by the network plugin ({why}), from devices that are not \
+                 known; forged sources of remote clusters are not dropped"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is about the network plugin's driver.
+    fn fmt_drivers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the caller passes these only")]
+        match self {
             Self::NoManagementPort { device, family } => write!(
                 f,
                 "device {device} has no {family} address, by which this node and OVN reach each other: what is for remote \
                  clusters is refused; is ovnkube-node running here?"
+            ),
+            Self::NoSynchronizer { driver, is_plugins_way } => write!(
+                f,
+                "driver {driver} needs trieste-plugin-sync, and nothing shows that it runs (TRIESTE_PLUGIN_SYNC is not \
+                 true), as under Submariner's operator, which does not install it: {}",
+                match is_plugins_way {
+                    true =>
+                        "nobody writes into the network plugin's database what leads pods' packets for remote clusters to \
+                         this node. What is not there already is not led, and may leave in clear. Leave this cluster's \
+                         route agents to Submariner's image, or have `trieste join` install all in the operator's place",
+                    false =>
+                        "nobody keeps the network plugin's pools for remote networks, without which it may masquerade \
+                         what is for them. `trieste diagnose cni --fix` writes them once, `trieste join` in the \
+                         operator's place has them kept",
+                }
             ),
             Self::OneGatewayOnly { driver } => write!(
                 f,
@@ -216,14 +244,10 @@ impl Condition {
                 f,
                 "handler {handler} refuses event {event}: {error}. {}",
                 match is_dropped {
-                    true => "It does not come again unless what it is about changes, or the route agent is restarted",
+                    true =>
+                        "It does not come again unless what it is about changes, or the route agent is restarted",
                     false => "It comes again; later events of this handler wait",
                 }
-            ),
-            Self::PluginDelivers { why } => write!(
-                f,
-                "packets of remote clusters reach this node by the network plugin ({why}), from devices that are not \
-                 known; forged sources of remote clusters are not dropped"
             ),
             _ => Ok(()),
         }
@@ -254,9 +278,25 @@ impl Condition {
                 chain.table,
                 match chain.hook {
                     Hook::Input => "UDP port 4800 from the cluster's nodes",
-                    Hook::Forward => "what enters or leaves by vx-submariner and the gateway's device",
+                    Hook::Prerouting | Hook::Forward => "what enters or leaves by vx-submariner and the gateway's device",
                 }
             ),
+            Self::EarlierSourceNat(chain) => write!(
+                f,
+                "chain {} of nftables table {} {} changes sources at priority {}, and so before Trieste's chain keep-source: \
+                 what it masquerades of packets for remote clusters, or from them, has this node's address there, and may \
+                 be dropped; give it a priority above {PRIORITY_FIRST_NAT} (100, srcnat, is usual), or except remote \
+                 clusters' networks from its rules. Connections that it has changed stay so until they end",
+                chain.name, chain.family, chain.table, chain.priority
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what is about iptables.
+    fn fmt_iptables(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the caller passes these only")]
+        match self {
             Self::LegacyIptables(family) => write!(
                 f,
                 "{family} packets are filtered by iptables-legacy too, which `nft list ruleset` does not show and no \

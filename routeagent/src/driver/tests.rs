@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use trieste_control::requirements::{Deliverer, PLUGINS, promise};
 
+use trieste_control::admin::Severity;
+
 use super::registry::{DRIVERS, serving};
 use super::*;
 use crate::constants::{TABLE_DELIVERY, VX_DEVICE};
@@ -161,6 +163,25 @@ fn plugin_detect_what_a_plugins_database_needs_is_said_where_the_leader_is() {
             let named: Vec<_> = zone.by_name().into_keys().collect();
             assert_eq!(named, ["b", "c"], "{}", driver.name());
         }
+    }
+}
+
+#[test]
+fn plugin_detect_a_worker_that_is_missing_is_named_where_the_leader_is() {
+    for (plugin, hostname, has_synchronizer, severity) in [
+        ("OVNKubernetes", "a-gw1", false, Some(Severity::Error)),
+        ("calico", "a-gw1", false, Some(Severity::Warning)),
+        ("OVNKubernetes", "a-gw1", true, None),
+        ("OVNKubernetes", "a-w1", false, None),
+        ("generic", "a-gw1", false, None),
+    ] {
+        let mut state = state(plugin, hostname);
+        state.node.has_synchronizer = has_synchronizer;
+        let condition = missing_synchronizer(serving(plugin), &state);
+        let about = format!("{plugin} on {hostname}, {has_synchronizer}");
+        assert_eq!(condition.as_ref().map(Condition::severity), severity, "{about}");
+        let text = condition.map_or_else(String::new, |condition| condition.to_string());
+        assert_eq!(text.contains("TRIESTE_PLUGIN_SYNC"), severity.is_some(), "{about}: {text}");
     }
 }
 

@@ -119,6 +119,12 @@ fn firewalld_gets_its_rules_at_the_front_once() {
     assert!(
         matches!(&changes[..], [ForeignChange::Firewalld { remove, insert, .. }] if remove.len() == 2 && insert.is_empty())
     );
+    let there = Foreign { firewalld: [(Hook::Prerouting, Vec::new())].into(), ..Foreign::default() };
+    let (changes, _) = foreign_changes(&pass(), &there);
+    let [ForeignChange::Firewalld { hook: Hook::Prerouting, insert, .. }] = &changes[..] else {
+        panic!("{changes:?}")
+    };
+    assert_eq!(insert.len(), 1, "what comes in by the device, whatever way its answers take");
 }
 
 #[test]
@@ -135,6 +141,26 @@ fn a_chain_that_drops_and_takes_nothing_of_ours_is_named() {
     let text = conditions.iter().map(ToString::to_string).collect::<String>();
     assert!(text.contains("inet corporate") && text.contains("fwd"), "{text}");
     assert!(foreign_changes(&Pass::default(), &there).1.is_empty());
+}
+
+#[test]
+fn chains_that_may_translate_sources_before_ours_are_read_and_no_others() {
+    let chain = |table: &str, kind: &str, hook: &str, priority: i32| {
+        json!({"chain": {"family": "inet", "table": table, "name": "c", "type": kind, "hook": hook, "prio": priority,
+                         "policy": "accept"}})
+    };
+    let listing = json!({"nftables": [
+        {"metainfo": {}},
+        chain("trieste", "nat", "postrouting", -199),
+        chain("first", "nat", "postrouting", -199),
+        chain("second", "nat", "postrouting", -198),
+        chain("towards", "nat", "prerouting", -199),
+        chain("filter", "filter", "postrouting", -300),
+        {"chain": {"family": "inet", "table": "first", "name": "no-base"}},
+        {"chain": {"family": "bridge", "table": "first", "name": "c", "type": "nat", "hook": "postrouting", "prio": -199}},
+    ]});
+    let first = SourceNat { family: "inet".into(), table: "first".into(), name: "c".into(), priority: -199 };
+    assert_eq!(read_earlier(&listing), [first].into());
 }
 
 #[test]

@@ -6,19 +6,19 @@ use crate::constants::{MARK, MARK_MASK, VX_DEVICE};
 use crate::family::Family;
 use crate::hostnet::{Delivery, Guard};
 use crate::nft::{
-    self, GUARD_TABLE, PRIORITY_RAW, TABLE_FAMILY, by_inlet, field, in_set, is, is_not, protocol,
+    self, GUARD_TABLE, PRIORITY_FIRST_NAT, PRIORITY_RAW, TABLE_FAMILY, by_inlet, field, in_set, is, is_not,
+    protocol,
 };
 
 /// Where packets are usually filtered: after destination NAT.
 const PRIORITY_FILTER: i32 = 0;
-/// Before `keep-source` and everybody's source NAT: whose a packet is can still be seen.
+/// Before the kernel translates sources (100), whatever the priorities of chains that decide it: whose a packet is can still be
+/// seen.
 const PRIORITY_UNTRANSLATED: i32 = 80;
 /// After everything that may translate what is for this node, IPVS (99) included.
 const PRIORITY_LAST_IN: i32 = 120;
 /// Where TCP options are usually changed.
 const PRIORITY_MANGLE: i32 = -150;
-/// Before source NAT (100), where a network plugin masquerades: the first chain to decide is the last.
-const PRIORITY_BEFORE_SOURCE_NAT: i32 = 90;
 /// After source NAT: the packet is as it would leave.
 const PRIORITY_AFTER_SOURCE_NAT: i32 = 150;
 /// The number of no device, as `nft -j` reports it.
@@ -76,7 +76,7 @@ pub(super) fn structure(guard: &Guard) -> Vec<Value> {
         ("vxlan-out", "filter", "postrouting", PRIORITY_UNTRANSLATED, vxlan_out()),
         ("way-out", "filter", "postrouting", PRIORITY_AFTER_SOURCE_NAT, way_out(guard)),
         ("mss", "filter", "postrouting", PRIORITY_MANGLE, mss(guard)),
-        ("keep-source", "nat", "postrouting", PRIORITY_BEFORE_SOURCE_NAT, keep_source(guard)),
+        ("keep-source", "nat", "postrouting", PRIORITY_FIRST_NAT, keep_source(guard)),
     ];
     objects.extend(
         chains.iter().map(|(name, kind, hook, priority, _)| {

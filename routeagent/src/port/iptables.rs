@@ -81,7 +81,9 @@ fn add_leftover(observed: &mut Observed, at: (Backend, Family, Table), listing: 
 /// Returns `true` if there is a table, without making one by asking.
 fn has_table(backend: Backend, family: Family, observed: &Observed) -> bool {
     match backend {
-        Backend::Nft => Hook::ALL.iter().any(|hook| observed.foreign.has_iptables_chain(family, *hook)),
+        Backend::Nft => {
+            Hook::OF_IPTABLES.iter().any(|hook| observed.foreign.has_iptables_chain(family, *hook))
+        }
         Backend::Legacy => has_legacy(family, Table::Filter),
     }
 }

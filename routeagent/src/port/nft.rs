@@ -32,9 +32,13 @@ pub(super) async fn services(table: &'static str) -> Result<ObservedServices, Po
 pub(super) async fn foreign(leftover: &mut Leftover) -> Result<Foreign, PortError> {
     let listing = list_tree(&["chains"]).await?.unwrap_or_default();
     leftover.chains = leftover::read_nft(&listing);
-    let mut foreign = Foreign { base_chains: foreign::read_base_chains(&listing), ..Foreign::default() };
+    let mut foreign = Foreign {
+        base_chains: foreign::read_base_chains(&listing),
+        earlier: foreign::read_earlier(&listing),
+        ..Foreign::default()
+    };
     let (family, table) = FIREWALLD;
-    for hook in Hook::ALL {
+    for hook in Hook::OF_FIREWALLD {
         let name = hook.firewalld();
         let is_there =
             |chain: &&BaseChain| (&*chain.family, &*chain.table, &*chain.name) == (family, table, name);

@@ -14,7 +14,7 @@ use crate::change::Change;
 use crate::clusterset;
 use crate::clusterset::table::clusterset_change;
 use crate::condition::Condition;
-use crate::driver::{Desired, Memory};
+use crate::driver::{Desired, Memory, missing_synchronizer};
 use crate::guard::ObservedGuard;
 use crate::notices::ListenerConfig;
 use crate::observed::Observed;
@@ -122,6 +122,7 @@ impl<H: Host> Reconciler<H> {
         let is_new = !destinations.is_empty();
         destinations.extend(different.iter().flatten());
         let mut conditions = left_out(&state, &self.live.borrow());
+        conditions.extend(missing_synchronizer(self.driver, &state));
         conditions.extend(memory.vanished().iter().copied().map(Condition::Vanished));
         let listener = listener(&state, memory.desired());
         let destinations = Some(destinations).filter(|_| is_settled);
@@ -156,6 +157,7 @@ impl<H: Host> Reconciler<H> {
         let all_closed = closed(&desired.hostnet);
         let vanished = all_closed.difference(&claimed).filter(|network| !state.unplugged.contains(network));
         let mut conditions = left_out(&state, &self.live.borrow());
+        conditions.extend(missing_synchronizer(self.driver, &state));
         conditions.extend(vanished.copied().map(Condition::Vanished));
         let listener = listener(&state, &desired);
         let memory = self.driver.remember(state, desired);

@@ -76,8 +76,9 @@ impl OvnPair {
         settings.extra.extend(extra.iter().cloned());
         let west = Cluster::start(lab, plan.cluster("west"), &settings)?;
         let plugin = "SUBMARINER_NETWORKPLUGIN=OVNKubernetes".to_owned();
+        let topology_variable = format!("TRIESTE_OVN_TOPOLOGY={}", topology.name());
         settings.wrap =
-            ["env".to_owned(), plugin, format!("TRIESTE_OVN_TOPOLOGY={}", topology.name())].into();
+            ["env".to_owned(), plugin, topology_variable, "TRIESTE_PLUGIN_SYNC=true".to_owned()].into();
         let east = Cluster::start(lab, plan.cluster("east"), &settings)?;
         let mut pair = Self { sync: None, east, west, ovn, topology, plan: plan.clone(), lab: lab.clone() };
         pair.start_sync()?;

@@ -47,6 +47,11 @@ pub(super) fn workers(options: &MemberOptions) -> Vec<Manifest> {
     of_ovn.into_iter().chain(of_calico).chain(of_spiderpool).collect()
 }
 
+/// Returns `true` if the plugin has a database that a worker writes.
+pub(super) fn has_worker(options: &MemberOptions) -> bool {
+    options.has_ovn() || options.has_calico()
+}
+
 /// Returns one worker on every node. It has no capability: OVN's sockets are root's, and that is all it needs.
 fn daemon_set(options: &MemberOptions) -> Manifest {
     let variables = vec![

@@ -7,7 +7,7 @@ use super::pod::{
     Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector,
     path, variable,
 };
-use super::{Manifest, MemberOptions, networks};
+use super::{Manifest, MemberOptions, networks, plugin};
 
 /// It leaves everything in place when it ends, so that there is nothing to wait for.
 const GRACE_SECONDS: u32 = 5;
@@ -32,6 +32,9 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     variables.extend(clusterset_ip_ranges("TRIESTE_CLUSTERSET_IP_RANGE", options));
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
+    }
+    if plugin::has_worker(options) {
+        variables.push(variable("TRIESTE_PLUGIN_SYNC", "true"));
     }
     if options.has_spiderpool {
         variables.push(variable("TRIESTE_SPIDERPOOL", "true"));

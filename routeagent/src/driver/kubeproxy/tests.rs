@@ -33,6 +33,7 @@ pub(super) fn gateway(remote: &[&str]) -> ClusterState {
             plugin: "generic".into(),
             notice_port: 4801,
             has_globalnet: false,
+            has_synchronizer: false,
             ..Node::default()
         },
         endpoints: vec![own, other],

@@ -63,7 +63,7 @@ fn message_can_matter(kind: u8, attributes: &[u8]) -> bool {
 }
 
 fn is_named_as_ours(chain: Option<&str>) -> bool {
-    Hook::ALL.iter().any(|hook| chain == Some(hook.iptables()) || chain == Some(hook.ours()))
+    Hook::OF_IPTABLES.iter().any(|hook| chain == Some(hook.iptables()) || chain == Some(hook.ours()))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod clusterset;
 mod fail_closed;
 mod globalnet;
 mod lab;
+mod others_filters;
 mod plugin_cilium;
 mod plugin_macvlan;
 mod plugin_ovn;

@@ -18,7 +18,8 @@ use super::lab::{Lab, NAMESPACE, eventually, finish};
 /// Place, host name, third octet of its networks, host part of its address.
 const NODES: [(&str, &str, u8, u8); 2] = [("gw1", "a-gw1", 1, 11), ("w1", "a-w1", 3, 21)];
 const PLACES: [&str; 7] = ["gw1", "w1", "ovn", "pod-gw1", "pod-w1", "wan", "remote"];
-const PLUGIN: [(&str, &str); 1] = [("SUBMARINER_NETWORKPLUGIN", "OVNKubernetes")];
+const PLUGIN: [(&str, &str); 2] =
+    [("SUBMARINER_NETWORKPLUGIN", "OVNKubernetes"), ("TRIESTE_PLUGIN_SYNC", "true")];
 
 fn cluster() -> Option<Lab> {
     let lab = Lab::bare(&PLACES)?;
@@ -194,4 +195,30 @@ fn plugin_ovn_the_management_port_is_followed_and_an_uninstall_leaves_nothing() 
         lab.uninstall_on(place);
         assert_eq!(everything(&lab, place), before[index], "{place}");
     }
+}
+
+#[test]
+fn plugin_ovn_under_upstreams_operator_what_is_served_and_what_is_missing_is_logged() {
+    let Some(lab) = cluster() else { return };
+    let once = |place: &str, hostname: &str, variables: &[(&str, &str)]| {
+        finish(lab.agent_on(place, hostname, &["--once"]).envs(variables.iter().copied()))
+    };
+    let missing = "driver ovn-kubernetes needs trieste-plugin-sync, and nothing shows that it runs";
+    // Upstream's operator sets the plugin and nothing of ours.
+    let text = once("gw1", "a-gw1", &PLUGIN[..1]);
+    assert!(text.contains(missing), "{text}");
+    for field in
+        ["ovn-kubernetes", "ovn-k8s-mp0", "delivers_to_pods=network plugin", "has_synchronizer=false"]
+    {
+        assert!(text.contains(field), "{field}: {text}");
+    }
+    assert!(
+        !once("w1", "a-w1", &PLUGIN[..1]).contains(missing),
+        "it is the leading gateway's node that serves"
+    );
+    let text = once("gw1", "a-gw1", &PLUGIN);
+    assert!(!text.contains(missing) && text.contains("has_synchronizer=true"), "{text}");
+    // What no driver has a name for is served as kube-proxy's, and the log has it.
+    let text = once("w1", "a-w1", &[("SUBMARINER_NETWORKPLUGIN", "antrea")]);
+    assert!(text.contains("antrea") && text.contains("kubeproxy"), "{text}");
 }

@@ -132,6 +132,57 @@ fn connections_whose_answers_come_by_another_gateway_pass_everybodys_filters() {
 }
 
 #[test]
+fn connections_whose_answers_come_by_another_gateway_pass_a_policy_by_connection_tracking() {
+    let lab = several!();
+    // The second has no other way to know the remote cluster's neighbour.
+    lab.address("remote", "tun1", &["fd00:2::9/128"]);
+    let (_agents, first, _second) = run(&lab);
+    first.say(State::Draining);
+    for (place, hostname, ..) in [NODES[0], NODES[1]] {
+        eventually(&format!("{hostname} sends to the second"), || members(&lab, place).len() == 1);
+    }
+    let policy = |place: &str, also: &str| {
+        let rules = "ct state established,related accept\nct state new tcp dport 80 accept\n";
+        let chain = "chain pods {\ntype filter hook forward priority 0; policy accept;\n";
+        let table = format!("table inet conduct {{\n{chain}{also}{rules}counter drop\n}}\n}}\n");
+        lab.nft(place, &format!("table inet conduct\ndelete table inet conduct\n{table}"));
+    };
+    let remote = ["10.2.0.9:80", "[fd00:2::9]:80"];
+    let to = |pod: &str, host: u8| {
+        let there = [format!("10.1.{host}.10:80"), format!("[fd00:1:0:{host}::10]:80")];
+        there.map(|address| talk(&lab, "remote", pod, &address, &address).map(drop))
+    };
+    let from = |pod: &str| remote.map(|address| talk(&lab, pod, "remote", address, address).map(drop));
+
+    // A worker sees both halves of its pods' connections, whichever gateways they go by.
+    policy("w1", "");
+    let before = counted(&lab, "out1");
+    assert_eq!((from("pod-w1"), to("pod-w1", 3)), ([Ok(()), Ok(())], [Ok(()), Ok(())]));
+    assert!(counted(&lab, "out1") > before);
+    let other = talk(&lab, "remote", "pod-w1", "10.1.3.10:81", "10.1.3.10:81");
+    assert!(other.is_err(), "the policy is in force");
+
+    // So does a gateway's node of those of its own.
+    policy("gw1", "");
+    assert_eq!((from("pod-gw1"), to("pod-gw1", 1)), ([Ok(()), Ok(())], [Ok(()), Ok(())]));
+    // What only passes through it has no state there.
+    policy("w2", "");
+    assert!(from("pod-w1").iter().chain(&to("pod-w1", 3)).all(Result::is_err), "it is not tracked there");
+    for place in ["gw1", "w2"] {
+        policy(place, "ct state untracked accept\n");
+    }
+    for (pod, host) in [("pod-gw1", 1), ("pod-w1", 3), ("pod-w2", 4)] {
+        assert_eq!((from(pod), to(pod, host)), ([Ok(()), Ok(())], [Ok(()), Ok(())]), "{pod}");
+    }
+    // Neither has one that is about their own pods' device alone.
+    for place in ["gw1", "w2"] {
+        policy(place, "iifname != cni0 oifname != cni0 accept\n");
+    }
+    assert_eq!((from("pod-w1"), to("pod-w1", 3)), ([Ok(()), Ok(())], [Ok(()), Ok(())]));
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
 fn a_node_whose_gateway_process_is_dead_sends_by_the_others_and_two_dead_ones_do_not_go_round() {
     let lab = several!();
     install(&lab);

@@ -85,6 +85,9 @@ fn plugin_spiderpool_workers_are_beside_those_of_any_plugin() {
         let variables = &agent.unwrap().as_value()["spec"]["template"]["spec"]["containers"][0]["env"];
         let variable = json!({"name": "TRIESTE_SPIDERPOOL", "value": "true"});
         assert_eq!(variables.as_array().unwrap().contains(&variable), has_spiderpool, "{plugin}");
+        let variable = json!({"name": "TRIESTE_PLUGIN_SYNC", "value": "true"});
+        let has_worker = wanted.iter().any(|(_, name)| *name == PLUGIN_SYNC);
+        assert_eq!(variables.as_array().unwrap().contains(&variable), has_worker, "{plugin}");
     }
 }
 

@@ -223,7 +223,7 @@ pub(super) const ON_THE_WAY: &[Fault] = &[
     .by(
         &[(
             EastWorker,
-            "nft add table inet fault; nft 'add chain inet fault post { type nat hook postrouting priority 90; }'; \
+            "nft add table inet fault; nft 'add chain inet fault post { type nat hook postrouting priority -199; }'; \
              nft 'add rule inet fault post oifname vx-submariner counter masquerade'",
         )],
         &[(EastWorker, FREE)],
