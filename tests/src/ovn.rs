@@ -12,7 +12,9 @@
 
 pub mod external;
 pub mod globalnet;
+pub mod nodes;
 pub mod pair;
+mod zone;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -31,17 +33,20 @@ use crate::wait::eventually;
 
 /// How long a daemon may take until it answers.
 const START: Duration = Duration::from_secs(60);
-/// The management port's MAC address.
-const PORT_MAC: &str = "0a:58:0a:80:00:02";
-/// The router's on the node's switch.
-const ROUTER_MAC: &str = "0a:58:0a:80:00:01";
+/// The switch between gateway routers and the cluster's own: IPv4, IPv6 and the start of MAC addresses there. Its own router has
+/// the first address.
+const JOIN: [&str; 3] = ["100.64.0.", "fd98::", "0a:58:64:40:00:"];
 
-/// OVN of one node. The fields are in the order in which they have to end.
+/// OVN of one node, with the databases unless another node of its zone has them. The fields are in the order in which they have to end.
 #[derive(Debug)]
 pub struct OvnNode {
     daemons: Vec<Daemon>,
     directory: PathBuf,
+    /// Where the sockets of the zone's databases are.
+    zone: PathBuf,
     node: NodePlan,
+    /// The node's number in its cluster, from 1.
+    number: usize,
 }
 
 impl OvnNode {
@@ -50,16 +55,44 @@ impl OvnNode {
     /// # Errors
     /// If a program of OVN is missing or does not start.
     pub fn install(lab: &Lab, cluster: &ClusterPlan) -> anyhow::Result<Self> {
-        let node = cluster.gateway().clone();
-        let directory = lab.directory().join("ovn");
-        std::fs::create_dir_all(&directory)?;
-        let mut ovn = Self { daemons: Vec::new(), directory, node };
+        Self::install_on(lab, cluster, 1)
+    }
+
+    /// Makes a node of a cluster, by its number from 1, one of OVN-Kubernetes, with a zone of its own.
+    ///
+    /// # Errors
+    /// If a program of OVN is missing or does not start.
+    pub fn install_on(lab: &Lab, cluster: &ClusterPlan, number: usize) -> anyhow::Result<Self> {
+        let mut ovn = Self::new(lab, cluster, number)?;
         ovn.start_databases(lab)?;
-        ovn.start_switch(lab)?;
-        ovn.move_pods()?;
-        ovn.add_topology(cluster)?;
-        ovn.nbctl(&["--wait=hv", "sync"])?;
+        ovn.add_router()?;
+        ovn.set_up(lab)?;
         Ok(ovn)
+    }
+
+    /// Makes another node of the cluster one of OVN-Kubernetes, in this one's zone.
+    ///
+    /// # Errors
+    /// If a program of OVN does not start.
+    pub fn join(&self, lab: &Lab, cluster: &ClusterPlan, number: usize) -> anyhow::Result<Self> {
+        let mut other = Self { zone: self.zone.clone(), ..Self::new(lab, cluster, number)? };
+        other.set_up(lab)?;
+        Ok(other)
+    }
+
+    fn new(lab: &Lab, cluster: &ClusterPlan, number: usize) -> anyhow::Result<Self> {
+        let node = number.checked_sub(1).and_then(|index| cluster.nodes.get(index));
+        let node = node.with_context(|| format!("cluster {} has no node {number}", cluster.id))?.clone();
+        let directory = lab.directory().join(format!("ovn{number}"));
+        std::fs::create_dir_all(&directory)?;
+        Ok(Self { daemons: Vec::new(), zone: directory.clone(), directory, node, number })
+    }
+
+    fn set_up(&mut self, lab: &Lab) -> anyhow::Result<()> {
+        self.start_switch(lab)?;
+        self.move_pods()?;
+        self.add_topology()?;
+        self.nbctl(&["--wait=hv", "sync"]).map(drop)
     }
 
     /// Returns the address of the northbound database.
@@ -88,37 +121,50 @@ impl OvnNode {
     pub fn add_service(&self, name: &str, frontend: SocketAddr, backend: SocketAddr) -> anyhow::Result<()> {
         for protocol in ["tcp", "udp"] {
             let name = format!("{name}-{protocol}");
-            self.nbctl(&["lb-add", &name, &frontend.to_string(), &backend.to_string(), protocol])?;
+            self.nbctl(&[
+                "--may-exist",
+                "lb-add",
+                &name,
+                &frontend.to_string(),
+                &backend.to_string(),
+                protocol,
+            ])?;
             self.nbctl(&["ls-lb-add", &self.node.name, &name])?;
         }
         self.nbctl(&["--wait=hv", "sync"]).map(drop)
     }
 
+    /// Starts the zone's databases, which other nodes reach by TCP, and the switch's.
     fn start_databases(&mut self, lab: &Lab) -> anyhow::Result<()> {
-        for (name, schema) in [
-            ("nb", "/usr/share/ovn/ovn-nb.ovsschema"),
-            ("sb", "/usr/share/ovn/ovn-sb.ovsschema"),
-            ("conf", "/usr/share/openvswitch/vswitch.ovsschema"),
-        ] {
-            let file = self.path(&format!("{name}.db"));
-            self.program("ovsdb-tool").arg("create").arg(&file).arg(schema).finish()?;
-            let remote = format!("--remote=p{}", self.address(name));
-            let run = self.daemon("ovsdb-server", name).arg(remote).arg(file);
-            self.daemons.push(Daemon::start(lab, &format!("ovsdb-{name}"), &run)?);
-            eventually(&format!("ovsdb-server of {name}"), START, || {
-                self.program("ovsdb-client").args(["list-dbs", &self.address(name)]).finish()
-            })?;
-        }
+        self.start_database(lab, "nb", "/usr/share/ovn/ovn-nb.ovsschema", &["--remote=ptcp:6641"])?;
+        self.start_database(lab, "sb", "/usr/share/ovn/ovn-sb.ovsschema", &["--remote=ptcp:6642"])?;
         let run = self.daemon("ovn-northd", "northd");
         let run = run.arg(format!("--ovnnb-db={}", self.address("nb")));
         let run = run.arg(format!("--ovnsb-db={}", self.address("sb")));
-        self.daemons.push(Daemon::start(lab, "ovn-northd", &run)?);
+        self.start_daemon(lab, "northd", &run)?;
         self.nbctl(&["init"])?;
-        self.program("ovn-sbctl").arg(format!("--db={}", self.address("sb"))).arg("init").finish()
+        self.sbctl(&["init"]).map(drop)
+    }
+
+    fn start_database(&mut self, lab: &Lab, name: &str, schema: &str, more: &[&str]) -> anyhow::Result<()> {
+        let file = self.path(&format!("{name}.db"));
+        self.program("ovsdb-tool").arg("create").arg(&file).arg(schema).finish()?;
+        let remote = format!("--remote=p{}", self.address(name));
+        let run = self.daemon("ovsdb-server", name).arg(remote).args(more).arg(file);
+        self.start_daemon(lab, &format!("ovsdb-{name}"), &run)?;
+        eventually(&format!("ovsdb-server of {name}"), START, || {
+            self.program("ovsdb-client").args(["list-dbs", &self.address(name)]).finish()
+        })
+    }
+
+    fn start_daemon(&mut self, lab: &Lab, name: &str, run: &Run) -> anyhow::Result<()> {
+        self.daemons.push(Daemon::start(lab, &format!("ovn{}-{name}", self.number), run)?);
+        Ok(())
     }
 
     /// Starts Open vSwitch without the kernel's module, and OVN's controller of it.
     fn start_switch(&mut self, lab: &Lab) -> anyhow::Result<()> {
+        self.start_database(lab, "conf", "/usr/share/openvswitch/vswitch.ovsschema", &[])?;
         self.vsctl(&["--no-wait", "init"])?;
         let settings = [
             format!("external_ids:system-id={}", self.node.name),
@@ -135,7 +181,7 @@ impl OvnNode {
             let run = self.wrapped(self.node.namespace.run(program)).args(["--no-chdir"]);
             // Not every version of ovn-controller can be told where its control socket is; it is in the folder.
             let run = run.args(more).arg(&conf);
-            self.daemons.push(Daemon::start(lab, program, &run)?);
+            self.start_daemon(lab, program, &run)?;
         }
         eventually("ovn-controller to make br-int", START, || self.vsctl(&["br-exists", "br-int"])).map(drop)
     }
@@ -155,7 +201,7 @@ impl OvnNode {
         }
         let (port, id) = ("ovn-k8s-mp0", format!("external_ids:iface-id=k8s-{}", self.node.name));
         self.vsctl(&["add-port", "br-int", port, "--", "set", "interface", port, "type=internal", &id])?;
-        let mut lines = format!("link set {port} address {PORT_MAC} mtu 1400 up\n");
+        let mut lines = format!("link set {port} address {} mtu 1400 up\n", self.switch_mac(2));
         for network in &self.node.bridge {
             let (router, own) = (network.addr(), nth(network, 2)?);
             let nodad = if own.is_ipv4() { "" } else { " nodad" };
@@ -166,52 +212,75 @@ impl OvnNode {
         node.ip(&lines)
     }
 
-    fn add_topology(&self, cluster: &ClusterPlan) -> anyhow::Result<()> {
-        let (node, words) = (self.node.name.as_str(), |texts: &[String]| texts.join(" "));
-        let router: Vec<String> = self.node.bridge.iter().map(ToString::to_string).collect();
-        let mut lines = vec![
+    /// Makes what the nodes of a zone share.
+    fn add_router(&self) -> anyhow::Result<()> {
+        let [v4, v6, mac] = JOIN;
+        self.nbctl_lines(&[
             "lr-add ovn_cluster_router".to_owned(),
             "ls-add join".to_owned(),
-            "lrp-add ovn_cluster_router rtoj-ovn_cluster_router 0a:58:64:40:00:01 100.64.0.1/16 fd98::1/64"
-                .to_owned(),
+            format!("lrp-add ovn_cluster_router rtoj-ovn_cluster_router {mac}01 {v4}1/16 {v6}1/64"),
+        ])?;
+        self.connect("join", "jtor-ovn_cluster_router", "rtoj-ovn_cluster_router")
+    }
+
+    /// Makes the node's switch and gateway router.
+    fn add_topology(&self) -> anyhow::Result<()> {
+        let (node, words) = (self.node.name.as_str(), |texts: &[String]| texts.join(" "));
+        let router: Vec<String> = self.node.bridge.iter().map(ToString::to_string).collect();
+        let ([v4, v6, mac], own) = (JOIN, self.number + 1);
+        let mut lines = vec![
             format!("lr-add GR_{node}"),
             format!("set Logical_Router GR_{node} options:chassis={node}"),
-            format!("lrp-add GR_{node} rtoj-GR_{node} 0a:58:64:40:00:02 100.64.0.2/16 fd98::2/64"),
+            format!("lrp-add GR_{node} rtoj-GR_{node} {mac}{own:02x} {v4}{own}/16 {v6}{own}/64"),
             format!("ls-add {node}"),
-            format!("lrp-add ovn_cluster_router rtos-{node} {ROUTER_MAC} {}", words(&router)),
+            format!("lrp-add ovn_cluster_router rtos-{node} {} {}", self.switch_mac(1), words(&router)),
         ];
-        for (switch, port, to) in [
-            ("join", "jtor-ovn_cluster_router".to_owned(), "rtoj-ovn_cluster_router".to_owned()),
-            ("join", format!("jtor-GR_{node}"), format!("rtoj-GR_{node}")),
-            (node, format!("stor-{node}"), format!("rtos-{node}")),
-        ] {
-            lines.extend([
-                format!("lsp-add {switch} {port}"),
-                format!("lsp-set-type {port} router"),
-                format!("lsp-set-addresses {port} router"),
-                format!("lsp-set-options {port} router-port={to}"),
-            ]);
-        }
         for network in &self.node.bridge {
-            let way = if network.addr().is_ipv4() { "100.64.0.2" } else { "fd98::2" };
-            lines.push(format!("--policy=src-ip lr-route-add ovn_cluster_router {} {way}", network.trunc()));
+            let way = if network.addr().is_ipv4() { v4 } else { v6 };
+            let network = network.trunc();
+            lines.push(format!("--policy=src-ip lr-route-add ovn_cluster_router {network} {way}{own}"));
         }
-        let commands = lines.iter().flat_map(|line| std::iter::once("--").chain(line.split(' ')));
-        self.nbctl(&commands.collect::<Vec<_>>())?;
+        self.nbctl_lines(&lines)?;
+        self.connect("join", &format!("jtor-GR_{node}"), &format!("rtoj-GR_{node}"))?;
+        self.connect(node, &format!("stor-{node}"), &format!("rtos-{node}"))?;
         let own: anyhow::Result<Vec<String>> =
             self.node.bridge.iter().map(|network| Ok(nth(network, 2)?.to_string())).collect();
-        self.add_port(&format!("k8s-{node}"), &format!("{PORT_MAC} {}", words(&own?)))?;
+        self.add_port(&format!("k8s-{node}"), &format!("{} {}", self.switch_mac(2), words(&own?)))?;
         for pod in &self.node.pods {
             let addresses: Vec<String> = pod.ips().iter().map(ToString::to_string).collect();
-            self.add_port(&pod.name, &format!("{} {}", mac(pod)?, words(&addresses)))?;
+            self.add_port(&pod.name, &format!("{} {}", mac_of(pod)?, words(&addresses)))?;
         }
-        anyhow::ensure!(!cluster.pod_cidrs.is_empty(), "cluster {} has no pods", cluster.id);
         Ok(())
+    }
+
+    /// Connects a switch with a router's port.
+    fn connect(&self, switch: &str, port: &str, to: &str) -> anyhow::Result<()> {
+        self.nbctl_lines(&[
+            format!("lsp-add {switch} {port}"),
+            format!("lsp-set-type {port} router"),
+            format!("lsp-set-addresses {port} router"),
+            format!("lsp-set-options {port} router-port={to}"),
+        ])
+    }
+
+    /// Runs commands of ovn-nbctl in one transaction.
+    fn nbctl_lines(&self, lines: &[String]) -> anyhow::Result<()> {
+        let commands = lines.iter().flat_map(|line| std::iter::once("--").chain(line.split(' ')));
+        self.nbctl(&commands.collect::<Vec<_>>()).map(drop)
+    }
+
+    /// Returns a MAC address on the node's switch by the host's number.
+    fn switch_mac(&self, host: u8) -> String {
+        format!("0a:58:0a:80:{:02x}:{host:02x}", self.number)
     }
 
     fn add_port(&self, name: &str, addresses: &str) -> anyhow::Result<()> {
         let node = &self.node.name;
         self.nbctl(&["lsp-add", node, name, "--", "lsp-set-addresses", name, addresses]).map(drop)
+    }
+
+    fn sbctl(&self, words: &[&str]) -> anyhow::Result<String> {
+        self.program("ovn-sbctl").arg(format!("--db={}", self.address("sb"))).args(words).stdout()
     }
 
     fn vsctl(&self, words: &[&str]) -> anyhow::Result<String> {
@@ -221,7 +290,7 @@ impl OvnNode {
 
     fn daemon(&self, program: &str, name: &str) -> Run {
         let control = format!("--unixctl={}", self.path(&format!("{name}.ctl")).display());
-        self.program(program).args(["--no-chdir", &control])
+        self.wrapped(self.node.namespace.run(program)).args(["--no-chdir", &control])
     }
 
     fn program(&self, name: &str) -> Run {
@@ -234,7 +303,8 @@ impl OvnNode {
     }
 
     fn address(&self, database: &str) -> String {
-        format!("unix:{}", self.path(&format!("{database}.sock")).display())
+        let folder = if database == "conf" { &self.directory } else { &self.zone };
+        format!("unix:{}", folder.join(format!("{database}.sock")).display())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -253,7 +323,7 @@ fn nth(network: &IpNet, number: usize) -> anyhow::Result<std::net::IpAddr> {
     hosts.nth(number - 1).with_context(|| format!("{network} is too small"))
 }
 
-fn mac(pod: &PodPlan) -> anyhow::Result<String> {
+fn mac_of(pod: &PodPlan) -> anyhow::Result<String> {
     let shown = pod.namespace.run("ip").args(["-o", "link", "show", "eth0"]).stdout()?;
     let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether").skip(1);
     Ok(words.next().with_context(|| format!("no address in {shown:?}"))?.to_owned())

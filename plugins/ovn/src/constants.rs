@@ -42,6 +42,8 @@ pub const SUBMARINER_ROUTER: &str = "submariner_router";
 pub const JOIN_SWITCH: &str = "submariner_join";
 /// Port of [`SUBMARINER_ROUTER`] towards the node's external switch, and of that switch towards it.
 pub(crate) const EXTERNAL_PORT: (&str, &str) = ("subm_ext_port", "subm_ext_sw_port");
+/// Ours: the router's port in turn with the former's, each time the gateway moves to another node.
+pub(crate) const EXTERNAL_PORT_IN_TURN: &str = "subm_ext_port2";
 /// Port of [`SUBMARINER_ROUTER`] towards [`JOIN_SWITCH`], and of that switch towards it.
 pub(crate) const JOIN_PORT: (&str, &str) = ("subm_join_port", "subm_join_sw_port");
 /// Port of [`CLUSTER_ROUTER`] towards [`JOIN_SWITCH`], and of that switch towards it.

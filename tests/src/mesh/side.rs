@@ -35,7 +35,7 @@ struct Place {
 
 impl Side {
     /// Writes all configurations and starts every route agent and gateway.
-    pub(super) fn start(lab: &Lab, plan: &ClusterPlan, settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn start(lab: &Lab, plan: &ClusterPlan, settings: &Settings) -> anyhow::Result<Self> {
         let directory = lab.directory().join(&plan.id);
         let store = directory.join("store");
         std::fs::create_dir_all(&store)?;

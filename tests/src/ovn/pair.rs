@@ -1,5 +1,6 @@
 //! Two clusters, of which `east` has OVN-Kubernetes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::cluster::{Cluster, NAMESPACE, Settings};
@@ -10,7 +11,7 @@ use crate::netns::Namespace;
 use crate::ovn::OvnNode;
 use crate::pair::CONNECT_TIMEOUT;
 use crate::programs;
-use crate::topology::{Plan, PodPlan};
+use crate::topology::{ClusterPlan, NodePlan, Plan, PodPlan};
 use crate::wait::eventually;
 
 /// Where OVN leads packets to other clusters.
@@ -24,7 +25,7 @@ pub enum OvnTopology {
 
 impl OvnTopology {
     /// Returns the setting's value.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::ClusterRouter => "cluster-router",
             Self::SubmarinerRouter => "submariner-router",
@@ -92,18 +93,11 @@ impl OvnPair {
     /// # Errors
     /// If it is not built.
     pub fn sync_run(&self) -> anyhow::Result<Run> {
-        let cluster = self.plan.cluster("east");
-        let list = |networks: &[ipnet::IpNet]| {
-            networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-        };
-        Ok(Run::new(programs::path("trieste-plugin-sync")?)
-            .args(["--store", &format!("dir:{}", self.east.store().display()), "--namespace", NAMESPACE])
-            .args(["--network-plugin=OVNKubernetes", "--cluster-id=east"])
-            .args(["--node-name", &self.east.node().name, "--ovn-northbound", &self.ovn.northbound()])
-            .args(["--ovn-southbound", &self.ovn.southbound(), "--ovn-topology", self.topology.name()])
-            .args(["--cluster-cidrs", &list(&cluster.pod_cidrs)])
-            .args(["--service-cidrs", &list(&cluster.service_cidrs)])
-            .env("TRIESTE_PASS_FILE", self.lab.directory().join("plugin-sync.json")))
+        let (cluster, run) = (self.plan.cluster("east"), Run::new(programs::path("trieste-plugin-sync")?));
+        let databases = [self.ovn.northbound(), self.ovn.southbound()];
+        Ok(sync_on(run, &self.lab, cluster, self.east.node(), &self.east.store())
+            .args(["--ovn-northbound", &databases[0], "--ovn-southbound", &databases[1]])
+            .args(["--ovn-topology", self.topology.name()]))
     }
 
     /// Starts the worker.
@@ -166,6 +160,17 @@ impl OvnPair {
         }
         self.ovn.nbctl(&["--wait=hv", "sync"]).map(drop)
     }
+}
+
+/// Completes a run of the worker on a node of a cluster with OVN-Kubernetes, but for OVN's databases and the topology.
+pub(super) fn sync_on(run: Run, lab: &Lab, cluster: &ClusterPlan, node: &NodePlan, store: &Path) -> Run {
+    let list =
+        |networks: &[ipnet::IpNet]| networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    run.args(["--store", &format!("dir:{}", store.display()), "--namespace", NAMESPACE])
+        .args(["--network-plugin=OVNKubernetes", "--cluster-id", &cluster.id, "--node-name", &node.name])
+        .args(["--cluster-cidrs", &list(&cluster.pod_cidrs)])
+        .args(["--service-cidrs", &list(&cluster.service_cidrs)])
+        .env("TRIESTE_PASS_FILE", lab.directory().join(format!("plugin-sync-{}.json", node.name)))
 }
 
 /// Long enough for a SYN that is sent twice.

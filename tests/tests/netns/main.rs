@@ -21,6 +21,7 @@ mod path;
 mod plugin_macvlan;
 mod plugin_ovn;
 mod plugin_ovn_globalnet;
+mod plugin_ovn_nodes;
 mod plugin_ovn_router;
 mod probe;
 mod secrets;

@@ -5,9 +5,10 @@
 //!       .34.2            169.254.34.0/29       .34.1    .33.7                        .33.1
 //! ```
 //!
-//! | row | why (all but the last two are the proposal's) |
+//! | row | why (all but the last two, and what is marked, are the proposal's) |
 //! |---|---|
 //! | `submariner_router`, `submariner_join`, three pairs of ports | the line above; the external port takes .7 of the node's own network |
+//! | the external port's other name, `subm_ext_port2`, in turn at each move (ours) | OVN would send to the former node's MAC address on |
 //! | `gateway_chassis` of the external port | the port lives on the gateway node: its chassis has that host name in the southbound database |
 //! | routes to own networks via the join network | packets of remote clusters |
 //! | routes to remote networks via the host | packets to remote clusters |
@@ -30,8 +31,8 @@ use super::row::{Desired, DesiredRow, Stage, Target, is_remote, policy, route};
 use crate::chassis::Chassis;
 use crate::condition::{Condition, Effect};
 use crate::constants::{
-    CHASSIS_PRIORITY, CLUSTER_MAC, CLUSTER_PORT, EXTERNAL_MAC, EXTERNAL_PORT, JOIN_MAC, JOIN_PORT,
-    JOIN_SWITCH, JOIN_V4, JOIN_V6, PROPOSAL_PRIORITY, SUBMARINER_ROUTER,
+    CHASSIS_PRIORITY, CLUSTER_MAC, CLUSTER_PORT, EXTERNAL_MAC, EXTERNAL_PORT, EXTERNAL_PORT_IN_TURN,
+    JOIN_MAC, JOIN_PORT, JOIN_SWITCH, JOIN_V4, JOIN_V6, PROPOSAL_PRIORITY, SUBMARINER_ROUTER,
 };
 use crate::family::Family;
 use crate::rows::{Owner, RowId, Rows};
@@ -64,7 +65,7 @@ pub(super) fn add(
     if !families.iter().any(|family| external.links.contains_key(family)) {
         return;
     }
-    let infrastructure = infrastructure(router, &external, &families);
+    let infrastructure = infrastructure(router, &external, external_port(rows, external.switch), &families);
     if is_blocked(desired, rows, &infrastructure) {
         return;
     }
@@ -94,8 +95,24 @@ fn join(family: Family) -> (IpAddr, IpAddr, u8) {
     }
 }
 
+/// Returns the name of the router's external port: another one than before if the switch port moves to this switch. OVN keeps
+/// which MAC address a port's neighbours have, by the port's name, and the host has the same address on every node.
+fn external_port(rows: &Rows, switch: RowId) -> &'static str {
+    let Some((port, entry)) = rows.named(Table::LogicalSwitchPort, EXTERNAL_PORT.1) else {
+        return EXTERNAL_PORT.0;
+    };
+    let is_here = rows.is_child((Table::LogicalSwitchPort, port), switch);
+    let is_in_turn = entry.column("options").value_of("router-port") == Some(EXTERNAL_PORT_IN_TURN);
+    if is_here == is_in_turn { EXTERNAL_PORT_IN_TURN } else { EXTERNAL_PORT.0 }
+}
+
 /// Returns routers, switches, ports, and the chassis of the external port.
-fn infrastructure(router: RowId, external: &External, families: &BTreeSet<Family>) -> Vec<DesiredRow> {
+fn infrastructure(
+    router: RowId,
+    external: &External,
+    external_port: &'static str,
+    families: &BTreeSet<Family>,
+) -> Vec<DesiredRow> {
     let ours = Target::Named(Table::LogicalRouter, SUBMARINER_ROUTER);
     let switch = Target::Named(Table::LogicalSwitch, JOIN_SWITCH);
     let joined = |side: fn(Family) -> IpAddr| -> Vec<String> {
@@ -107,17 +124,17 @@ fn infrastructure(router: RowId, external: &External, families: &BTreeSet<Family
     let mut rows = vec![
         build(Table::LogicalRouter, None, named.chain(external.balancers.iter().cloned()).collect()),
         build(Table::LogicalSwitch, None, vec![("name", JOIN_SWITCH.into())]),
-        router_port(ours, EXTERNAL_PORT.0, EXTERNAL_MAC, outside),
+        router_port(ours, external_port, EXTERNAL_MAC, outside),
         router_port(ours, JOIN_PORT.0, JOIN_MAC, joined(|family| join(family).0)),
         router_port(Target::Existing(router), CLUSTER_PORT.0, CLUSTER_MAC, joined(|family| join(family).1)),
-        switch_port(Target::Existing(external.switch), EXTERNAL_PORT),
+        switch_port(Target::Existing(external.switch), (external_port, EXTERNAL_PORT.1)),
         switch_port(switch, JOIN_PORT),
         switch_port(switch, CLUSTER_PORT),
     ];
-    let port = Target::Named(Table::LogicalRouterPort, EXTERNAL_PORT.0);
+    let port = Target::Named(Table::LogicalRouterPort, external_port);
     rows.extend((0_i64..).zip(&external.chassis).map(|(at, chassis)| {
         let columns = vec![
-            ("name", format!("{}-{chassis}", EXTERNAL_PORT.0).into()),
+            ("name", format!("{external_port}-{chassis}").into()),
             ("chassis_name", chassis.as_str().into()),
             ("priority", (CHASSIS_PRIORITY - at).into()),
         ];

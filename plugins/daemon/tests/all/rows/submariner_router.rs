@@ -52,8 +52,10 @@ fn plugin_ovn_another_gateway_node_takes_over_in_one_transaction() {
 
     assert!(!ovn.nbctl(&["lsp-list", "ext_node1"]).contains("subm_ext_sw_port"));
     assert!(ovn.nbctl(&["lsp-list", "ext_node2"]).contains("subm_ext_sw_port"));
-    let chassis = ovn.nbctl(&["lrp-get-gateway-chassis", "subm_ext_port"]);
-    assert_eq!(chassis.trim(), "subm_ext_port-node2-chassis    10");
+    // By another name, as OVN would go on to send to the former host's MAC address.
+    let chassis = ovn.nbctl(&["lrp-get-gateway-chassis", "subm_ext_port2"]);
+    assert_eq!(chassis.trim(), "subm_ext_port2-node2-chassis    10");
+    assert!(!ovn.nbctl(&["lrp-list", "submariner_router"]).contains("(subm_ext_port)"));
     let routes = ovn.nbctl(&["lr-route-list", "submariner_router"]);
     assert!(routes.contains("169.254.43.1") && !routes.contains("169.254.33.1"), "{routes}");
     assert!(routes.contains("fd43::1") && routes.contains("fd53:7562:6d34::2"), "{routes}");
