@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn overlapping_pools_are_those_that_a_look_at_all_finds(
+        fn plugin_calico_overlapping_pools_are_those_that_a_look_at_all_finds(
             networks in proptest::collection::vec(any_network(), 0..24),
             removed in proptest::collection::vec(any::<bool>(), 24),
             wanted in any_network(),

@@ -43,7 +43,7 @@ fn refused(failure: Failure) -> TransactError {
 }
 
 #[test]
-fn transactions_of_a_plan_are_sent_one_after_the_other() {
+fn plugin_ovn_transactions_of_a_plan_are_sent_one_after_the_other() {
     let (wanted, rows, chassis, now) = (wanted(MAX_CHANGES), router(), Chassis::new(), Instant::now());
     let state = State { wanted: Some(&wanted), rows: &rows, chassis: &chassis, schema: NEW };
     let mut controller = Controller::new();
@@ -57,7 +57,7 @@ fn transactions_of_a_plan_are_sent_one_after_the_other() {
 }
 
 #[test]
-fn a_plan_is_made_only_after_a_change() {
+fn plugin_ovn_a_plan_is_made_only_after_a_change() {
     let (wanted, rows, chassis, now) = (wanted(1), Rows::new(), Chassis::new(), Instant::now());
     let mut controller = Controller::new();
     let state = State { wanted: Some(&wanted), rows: &rows, chassis: &chassis, schema: NEW };
@@ -73,7 +73,7 @@ fn a_plan_is_made_only_after_a_change() {
 }
 
 #[test]
-fn after_a_failure_the_rest_of_the_plan_is_given_up_and_a_new_one_made_later() {
+fn plugin_ovn_after_a_failure_the_rest_of_the_plan_is_given_up_and_a_new_one_made_later() {
     let (wanted, rows, chassis, now) = (wanted(MAX_CHANGES), router(), Chassis::new(), Instant::now());
     let state = State { wanted: Some(&wanted), rows: &rows, chassis: &chassis, schema: NEW };
     let mut controller = Controller::new();
@@ -98,7 +98,7 @@ fn after_a_failure_the_rest_of_the_plan_is_given_up_and_a_new_one_made_later() {
 }
 
 #[test]
-fn a_lost_connection_ends_what_is_in_flight() {
+fn plugin_ovn_a_lost_connection_ends_what_is_in_flight() {
     let (wanted, rows, chassis, now) = (wanted(1), router(), Chassis::new(), Instant::now());
     let state = State { wanted: Some(&wanted), rows: &rows, chassis: &chassis, schema: NEW };
     let mut controller = Controller::new();
@@ -112,7 +112,7 @@ fn a_lost_connection_ends_what_is_in_flight() {
 }
 
 #[test]
-fn an_old_schema_is_left_alone_but_for_an_uninstallation() {
+fn plugin_ovn_an_old_schema_is_left_alone_but_for_an_uninstallation() {
     let (wanted, rows, chassis, now) = (wanted(1), router(), Chassis::new(), Instant::now());
     let mut controller = Controller::new();
     let state =

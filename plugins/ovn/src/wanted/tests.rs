@@ -42,7 +42,7 @@ fn closed(text: &str) -> (String, Reach) {
 }
 
 #[test]
-fn each_family_has_its_own_next_hop() {
+fn plugin_ovn_each_family_has_its_own_next_hop() {
     let object =
         route("east", RouteKind::Gateway, &["fd00:1::2", "10.128.0.2"], &["10.132.0.0/14", "fd00:2::/48"]);
     let (networks, conditions) = read(Zone::Gateway, &[object], &[]);
@@ -51,7 +51,7 @@ fn each_family_has_its_own_next_hop() {
 }
 
 #[test]
-fn a_family_without_next_hop_is_closed_and_named() {
+fn plugin_ovn_a_family_without_next_hop_is_closed_and_named() {
     let object = route(
         "east",
         RouteKind::NonGateway,
@@ -65,7 +65,7 @@ fn a_family_without_next_hop_is_closed_and_named() {
 }
 
 #[test]
-fn objects_for_other_zones_close_without_a_condition() {
+fn plugin_ovn_objects_for_other_zones_close_without_a_condition() {
     for (zone, kind) in [(Zone::Gateway, RouteKind::NonGateway), (Zone::Other, RouteKind::Gateway)] {
         let (networks, conditions) =
             read(zone, &[route("east", kind, &["100.88.0.3"], &["10.132.0.0/14"])], &[]);
@@ -80,7 +80,7 @@ fn objects_for_other_zones_close_without_a_condition() {
 }
 
 #[test]
-fn a_route_of_a_gateway_that_was_is_closed() {
+fn plugin_ovn_a_route_of_a_gateway_that_was_is_closed() {
     let object = route("east", RouteKind::Gateway, &["10.128.2.2"], &["10.132.0.0/14"]);
     let (networks, conditions) = read(Zone::Gateway, &[object], &[]);
     assert_eq!(networks, [closed("10.132.0.0/14")]);
@@ -88,7 +88,7 @@ fn a_route_of_a_gateway_that_was_is_closed() {
 }
 
 #[test]
-fn networks_that_are_not_a_clusters_to_have_are_left_out_and_change_nothing_else() {
+fn plugin_ovn_networks_that_are_not_a_clusters_to_have_are_left_out_and_change_nothing_else() {
     let hostile = [
         "0.0.0.0/0",
         "::/0",
@@ -125,7 +125,7 @@ fn networks_that_are_not_a_clusters_to_have_are_left_out_and_change_nothing_else
 }
 
 #[test]
-fn global_networks_are_remote_like_others_and_so_is_the_own_one() {
+fn plugin_ovn_global_networks_are_remote_like_others_and_so_is_the_own_one() {
     let objects = [
         route("east", RouteKind::Gateway, &["10.128.0.2"], &["242.1.0.0/16"]),
         route("west", RouteKind::Gateway, &["10.128.0.2"], &["242.2.0.0/16"]),
@@ -139,13 +139,13 @@ fn global_networks_are_remote_like_others_and_so_is_the_own_one() {
 }
 
 #[test]
-fn host_bits_are_cleared() {
+fn plugin_ovn_host_bits_are_cleared() {
     let object = route("east", RouteKind::Gateway, &["10.128.0.2"], &["10.132.1.9/14"]);
     assert_eq!(read(Zone::Gateway, &[object], &[]).0, [open("10.132.0.0/14", "10.128.0.2")]);
 }
 
 #[test]
-fn the_first_cluster_by_name_has_what_two_claim() {
+fn plugin_ovn_the_first_cluster_by_name_has_what_two_claim() {
     let east = route("east", RouteKind::NonGateway, &["100.88.0.3"], &["10.132.0.0/14"]);
     let west = route("west", RouteKind::NonGateway, &["100.88.0.4"], &["10.132.0.0/14"]);
     for routes in [[east.clone(), west.clone()], [west, east]] {
@@ -158,14 +158,14 @@ fn the_first_cluster_by_name_has_what_two_claim() {
 }
 
 #[test]
-fn what_is_closed_is_closed_whatever_objects_say() {
+fn plugin_ovn_what_is_closed_is_closed_whatever_objects_say() {
     let object = route("east", RouteKind::Gateway, &["10.128.0.2"], &["10.132.0.0/14"]);
     let (networks, _) = read(Zone::Gateway, &[object], &["10.132.0.0/14", "10.136.0.0/14", "10.128.0.0/16"]);
     assert_eq!(networks, [closed("10.132.0.0/14"), closed("10.136.0.0/14")], "own networks stay open");
 }
 
 #[test]
-fn numbers_are_bounded() {
+fn plugin_ovn_numbers_are_bounded() {
     let cidrs: Vec<String> = (0..6_000)
         .map(|at| format!("10.{}.{}.{}/30", 64 + at / 16_384, at / 64 % 256, at % 64 * 4))
         .collect();
@@ -185,7 +185,7 @@ fn numbers_are_bounded() {
 }
 
 #[test]
-fn conditions_are_bounded_and_quote_little() {
+fn plugin_ovn_conditions_are_bounded_and_quote_little() {
     let long = "x".repeat(100_000);
     let texts: Vec<String> = (0..1_000).map(|at| format!("{at}\u{1b}[31m{long}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

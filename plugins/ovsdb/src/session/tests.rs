@@ -136,7 +136,7 @@ fn comment() -> Vec<Operation> {
 }
 
 #[test]
-fn a_session_is_set_up_and_follows_the_tables() {
+fn plugin_ovn_db_a_session_is_set_up_and_follows_the_tables() {
     let mut peer = Peer::new();
     assert!(peer.session.replica().is_none());
     assert_eq!(peer.session.transact(comment(), peer.now), Err(TransactError::NotConnected));
@@ -152,7 +152,7 @@ fn a_session_is_set_up_and_follows_the_tables() {
 }
 
 #[test]
-fn old_servers_are_followed_without_what_they_do_not_know() {
+fn plugin_ovn_db_old_servers_are_followed_without_what_they_do_not_know() {
     let mut peer = Peer::new();
     peer.set_up(&alone(), &["get_schema \"_Server\"", "monitor_cond"]).unwrap();
     assert_eq!(peer.events(), [Event::Synced, Event::RowsChanged(0)]);
@@ -165,7 +165,7 @@ fn old_servers_are_followed_without_what_they_do_not_know() {
 }
 
 #[test]
-fn only_the_leader_of_a_cluster_will_do_and_only_as_long_as_it_leads() {
+fn plugin_ovn_db_only_the_leader_of_a_cluster_will_do_and_only_as_long_as_it_leads() {
     let mut peer = Peer::new();
     let error = peer.set_up(&clustered(false), &[]).unwrap_err();
     assert_eq!(error, SessionError::Unsuitable(Unsuitable::NotLeader));
@@ -182,7 +182,7 @@ fn only_the_leader_of_a_cluster_will_do_and_only_as_long_as_it_leads() {
 }
 
 #[test]
-fn a_database_that_is_replaced_is_read_anew() {
+fn plugin_ovn_db_a_database_that_is_replaced_is_read_anew() {
     let mut peer = Peer::synced();
     let update = json!({"Database": {ONE: {"modify": {"schema": "{\"version\":\"8.0.0\"}"}}}});
     let update = json!({"method": "update2", "params": [SERVER_MONITOR, update], "id": null});
@@ -192,7 +192,7 @@ fn a_database_that_is_replaced_is_read_anew() {
 }
 
 #[test]
-fn databases_and_schemas_that_do_not_do_are_named() {
+fn plugin_ovn_db_databases_and_schemas_that_do_not_do_are_named() {
     let mut peer = Peer::new();
     let (_, _, id) = peer.sent().remove(0);
     let error = peer.answer(&id, &json!(["_Server", "Open_vSwitch"])).unwrap_err();
@@ -214,7 +214,7 @@ fn databases_and_schemas_that_do_not_do_are_named() {
 }
 
 #[test]
-fn a_transaction_has_its_result_after_what_it_changed() {
+fn plugin_ovn_db_a_transaction_has_its_result_after_what_it_changed() {
     let mut peer = Peer::synced();
     let transaction = peer.session.transact(comment(), peer.now).unwrap();
     let (method, params, id) = peer.sent().remove(0);
@@ -228,7 +228,7 @@ fn a_transaction_has_its_result_after_what_it_changed() {
 }
 
 #[test]
-fn errors_of_transactions_are_told_apart() {
+fn plugin_ovn_db_errors_of_transactions_are_told_apart() {
     let outcome = |answer: &dyn Fn(&mut Peer, &Value)| {
         let mut peer = Peer::synced();
         let transaction = peer.session.transact(comment(), peer.now).unwrap();
@@ -256,7 +256,7 @@ fn errors_of_transactions_are_told_apart() {
 }
 
 #[test]
-fn a_transaction_without_answer_is_cancelled_and_a_server_that_ignores_that_is_left() {
+fn plugin_ovn_db_a_transaction_without_answer_is_cancelled_and_a_server_that_ignores_that_is_left() {
     let mut peer = Peer::synced();
     let transaction = peer.session.transact(comment(), peer.now).unwrap();
     let (_, _, id) = peer.sent().remove(0);
@@ -284,7 +284,7 @@ fn a_transaction_without_answer_is_cancelled_and_a_server_that_ignores_that_is_l
 }
 
 #[test]
-fn too_many_and_too_large_transactions_are_refused() {
+fn plugin_ovn_db_too_many_and_too_large_transactions_are_refused() {
     let mut peer = Peer::synced();
     let large = vec![Operation::Comment("x".repeat(transactions::MAX_TRANSACTION_BYTES))];
     assert_eq!(peer.session.transact(large, peer.now), Err(TransactError::TooLarge));
@@ -295,7 +295,7 @@ fn too_many_and_too_large_transactions_are_refused() {
 }
 
 #[test]
-fn a_server_is_asked_for_a_sign_of_life_and_given_up_without_one() {
+fn plugin_ovn_db_a_server_is_asked_for_a_sign_of_life_and_given_up_without_one() {
     let mut peer = Peer::synced();
     assert_eq!(peer.session.poll_timeout(), peer.now + PROBE);
     peer.now += PROBE;
@@ -314,7 +314,7 @@ fn a_server_is_asked_for_a_sign_of_life_and_given_up_without_one() {
 }
 
 #[test]
-fn a_server_that_never_comes_to_an_end_is_given_up() {
+fn plugin_ovn_db_a_server_that_never_comes_to_an_end_is_given_up() {
     let mut peer = Peer::new();
     peer.now += SETUP_TIMEOUT;
     peer.send(&json!({"method": "echo", "params": ["a"], "id": "x"})).unwrap();
@@ -323,7 +323,7 @@ fn a_server_that_never_comes_to_an_end_is_given_up() {
 }
 
 #[test]
-fn rows_are_changed_while_they_are_followed() {
+fn plugin_ovn_db_rows_are_changed_while_they_are_followed() {
     let mut peer = Peer::synced();
     let rows = Rows::AnyOf(vec![Condition::equal("name", "b")]);
     peer.session.change_rows("T", rows, 1, peer.now).unwrap();
@@ -351,7 +351,7 @@ fn rows_are_changed_while_they_are_followed() {
 }
 
 #[test]
-fn hostile_servers_end_the_session_and_nothing_else() {
+fn plugin_ovn_db_hostile_servers_end_the_session_and_nothing_else() {
     let end = |message: Value| Peer::synced().send(&message).unwrap_err();
     let no_request = SessionError::Protocol("answer to no request");
     assert_eq!(end(json!({"result": 1, "error": null, "id": 999})), no_request);
@@ -375,7 +375,7 @@ fn hostile_servers_end_the_session_and_nothing_else() {
 }
 
 #[test]
-fn what_nobody_knows_is_answered_or_passed_over() {
+fn plugin_ovn_db_what_nobody_knows_is_answered_or_passed_over() {
     let mut peer = Peer::synced();
     peer.send(&json!({"method": "locked", "params": ["l"], "id": null})).unwrap();
     peer.session.handle_data(br#"{"method":"steal","params":[],"id":7}"#, peer.now).unwrap();
@@ -387,7 +387,7 @@ fn what_nobody_knows_is_answered_or_passed_over() {
 }
 
 #[test]
-fn a_server_that_asks_and_does_not_read_is_given_up() {
+fn plugin_ovn_db_a_server_that_asks_and_does_not_read_is_given_up() {
     let mut peer = Peer::synced();
     peer.session.outbox = Outbox::new(1 << 20);
     let echo = json!({"method": "echo", "params": ["x".repeat(1 << 16)], "id": 1});
@@ -398,7 +398,7 @@ fn a_server_that_asks_and_does_not_read_is_given_up() {
 
 proptest! {
     #[test]
-    fn any_answers_are_followed_or_refused(answers in prop::collection::vec((0..12_u64, any_json(), any::<bool>()), 0..12)) {
+    fn plugin_ovn_db_any_answers_are_followed_or_refused(answers in prop::collection::vec((0..12_u64, any_json(), any::<bool>()), 0..12)) {
         for mut peer in [Peer::new(), Peer::synced()] {
             let _ = peer.session.transact(comment(), peer.now);
             for (id, value, is_error) in &answers {

@@ -83,7 +83,7 @@ fn add(name: &str) -> Vec<Operation> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_stays_with_the_leader_wherever_it_goes() {
+async fn plugin_ovn_db_a_client_stays_with_the_leader_wherever_it_goes() {
     let mut cluster = Cluster::start();
     let mut follower = Follower::new(&cluster.remotes());
     follower.synced().await;
@@ -115,7 +115,7 @@ async fn a_client_stays_with_the_leader_wherever_it_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_is_left_unless_followers_will_do() {
+async fn plugin_ovn_db_a_follower_is_left_unless_followers_will_do() {
     let mut cluster = Cluster::start();
     cluster.until("elected", |cluster| cluster.leader().is_some());
     let leader = cluster.leader().unwrap();

@@ -34,7 +34,7 @@ async fn equal_to_the_server(follower: &mut Follower) {
 }
 
 #[tokio::test]
-async fn what_ovn_nbctl_writes_is_followed() {
+async fn plugin_ovn_db_what_ovn_nbctl_writes_is_followed() {
     let server = Server::start(&[]);
     let mut follower = Follower::new(&server.unix());
     follower.synced().await;
@@ -85,7 +85,7 @@ async fn what_ovn_nbctl_writes_is_followed() {
 }
 
 #[tokio::test]
-async fn rows_are_followed_by_conditions_that_change() {
+async fn plugin_ovn_db_rows_are_followed_by_conditions_that_change() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one", "--", "lr-add", "two", "--", "lr-add", "three"]);
     let mut spec = crate::follower::spec();
@@ -118,7 +118,7 @@ async fn rows_are_followed_by_conditions_that_change() {
 }
 
 #[tokio::test]
-async fn thousands_of_rows_are_followed_exactly() {
+async fn plugin_ovn_db_thousands_of_rows_are_followed_exactly() {
     let server = Server::start(&[]);
     let mut follower = Follower::new(&server.unix());
     follower.synced().await;

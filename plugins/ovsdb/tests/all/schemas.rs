@@ -30,7 +30,7 @@ async fn an_old_schema_is_refused_with_both_versions() {
 }
 
 #[tokio::test]
-async fn what_a_database_lacks_is_named() {
+async fn plugin_ovn_db_what_a_database_lacks_is_named() {
     let server = Server::start(&[]);
     let mut other = spec();
     other.name = "Open_vSwitch".to_owned();
@@ -46,7 +46,7 @@ async fn what_a_database_lacks_is_named() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_converted_is_read_anew() {
+async fn plugin_ovn_db_a_database_that_is_converted_is_read_anew() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one"]);
     let mut follower = Follower::new(&server.unix());

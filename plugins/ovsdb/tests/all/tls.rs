@@ -56,7 +56,7 @@ fn follower(server: &Server, files: (PathBuf, PathBuf), ca: PathBuf) -> Follower
 }
 
 #[tokio::test]
-async fn both_sides_show_certificates_of_their_ca() {
+async fn plugin_ovn_db_both_sides_show_certificates_of_their_ca() {
     let pki = Pki::new();
     let server = server(&pki.issue("server", "switch"), &pki.ca("switch"));
     server.nbctl(&["lr-add", "one"]);
@@ -86,7 +86,7 @@ async fn both_sides_show_certificates_of_their_ca() {
 }
 
 #[tokio::test]
-async fn certificates_are_read_again_with_each_connection() {
+async fn plugin_ovn_db_certificates_are_read_again_with_each_connection() {
     let pki = Pki::new();
     let server = server(&pki.issue("server", "switch"), &pki.ca("switch"));
     let stranger = pki.issue("client", "controller");

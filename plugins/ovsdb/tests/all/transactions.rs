@@ -41,7 +41,7 @@ fn add_policy(router: &str, policy: Row) -> Vec<Operation> {
 }
 
 #[tokio::test]
-async fn what_a_transaction_writes_is_in_the_replica_when_it_returns() {
+async fn plugin_ovn_db_what_a_transaction_writes_is_in_the_replica_when_it_returns() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one"]);
     let mut follower = Follower::new(&server.unix());
@@ -70,7 +70,7 @@ async fn what_a_transaction_writes_is_in_the_replica_when_it_returns() {
 }
 
 #[tokio::test]
-async fn a_transaction_on_what_is_no_longer_true_changes_nothing() {
+async fn plugin_ovn_db_a_transaction_on_what_is_no_longer_true_changes_nothing() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one"]);
     let mut follower = Follower::new(&server.unix());
@@ -93,7 +93,7 @@ async fn a_transaction_on_what_is_no_longer_true_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_transaction_waits_for_rows_in_its_time() {
+async fn plugin_ovn_db_a_transaction_waits_for_rows_in_its_time() {
     let server = Server::start(&[]);
     let mut follower = Follower::new(&server.unix());
     follower.synced().await;
@@ -112,7 +112,7 @@ async fn a_transaction_waits_for_rows_in_its_time() {
 }
 
 #[tokio::test]
-async fn a_transaction_without_end_is_cancelled() {
+async fn plugin_ovn_db_a_transaction_without_end_is_cancelled() {
     let server = Server::start(&[]);
     let options =
         trieste_ovsdb::options::ClientOptions { transact_timeout: Duration::from_millis(300), ..options() };
@@ -134,7 +134,7 @@ async fn a_transaction_without_end_is_cancelled() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart() {
+async fn plugin_ovn_db_failures_are_told_apart() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one"]);
     let mut follower = Follower::new(&server.unix());
@@ -166,7 +166,7 @@ async fn failures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn rows_are_selected() {
+async fn plugin_ovn_db_rows_are_selected() {
     let server = Server::start(&[]);
     server.nbctl(&["lr-add", "one", "--", "lr-add", "two"]);
     let mut follower = Follower::new(&server.unix());
@@ -183,7 +183,7 @@ async fn rows_are_selected() {
 
 /// Values of all types, in a database of our own.
 #[tokio::test]
-async fn values_of_all_types_come_back_as_they_were() {
+async fn plugin_ovn_db_values_of_all_types_come_back_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let many = |kind: &str| format!(r#"{{"type": {{"key": "{kind}", "min": 0, "max": "unlimited"}}}}"#);
     let map = r#"{"type": {"key": "integer", "value": "real", "min": 0, "max": "unlimited"}}"#;

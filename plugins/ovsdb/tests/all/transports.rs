@@ -15,7 +15,7 @@ use crate::follower::{Follower, texts};
 use crate::server::Server;
 
 #[tokio::test]
-async fn a_replica_comes_over_unix_sockets_and_tcp_of_both_families() {
+async fn plugin_ovn_db_a_replica_comes_over_unix_sockets_and_tcp_of_both_families() {
     let server = Server::start(&["--remote=ptcp:0:127.0.0.1", "--remote=ptcp:0:[::1]"]);
     server.nbctl(&["lr-add", "one"]);
     let tcp = format!("tcp:127.0.0.1:{}", server.port("127.0.0.1"));
@@ -31,7 +31,7 @@ async fn a_replica_comes_over_unix_sockets_and_tcp_of_both_families() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_and_returns_is_followed_again() {
+async fn plugin_ovn_db_a_server_that_dies_and_returns_is_followed_again() {
     let mut server = Server::start(&[]);
     server.nbctl(&["lr-add", "one", "--", "lr-add", "two"]);
     let mut follower = Follower::new(&server.unix());
@@ -58,7 +58,7 @@ async fn a_server_that_dies_and_returns_is_followed_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_left_and_followed_again() {
+async fn plugin_ovn_db_a_server_that_falls_silent_is_left_and_followed_again() {
     let server = Server::start(&[]);
     let mut follower = Follower::new(&server.unix());
     follower.synced().await;
@@ -71,7 +71,7 @@ async fn a_server_that_falls_silent_is_left_and_followed_again() {
 }
 
 #[tokio::test]
-async fn servers_of_other_protocols_are_passed_over() {
+async fn plugin_ovn_db_servers_of_other_protocols_are_passed_over() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let strange = format!("tcp:{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -93,7 +93,7 @@ async fn servers_of_other_protocols_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_dropped_leaves_the_server() {
+async fn plugin_ovn_db_a_client_that_is_dropped_leaves_the_server() {
     let server = Server::start(&[]);
     let Follower { client, mut replica } = Follower::new(&server.unix());
     replica.wait_for(Replica::is_synced).await.unwrap();
@@ -117,7 +117,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test]
-async fn a_server_that_is_lost_for_long_is_logged_once_and_once_when_it_is_back() {
+async fn plugin_ovn_db_a_server_that_is_lost_for_long_is_logged_once_and_once_when_it_is_back() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();

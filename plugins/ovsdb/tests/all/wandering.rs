@@ -83,7 +83,7 @@ async fn select(client: &Client, names: &BTreeSet<&str>) -> BTreeMap<Uuid, Row> 
 }
 
 #[tokio::test]
-async fn a_replica_is_exact_while_rows_come_and_go_by_conditions() {
+async fn plugin_ovn_db_a_replica_is_exact_while_rows_come_and_go_by_conditions() {
     let server = Server::start(&[]);
     let mut follower = Follower::with(&server.unix(), spec(), options());
     let mut writer = Follower::with(&server.unix(), spec(), options());

@@ -29,7 +29,7 @@ fn pool(spec: &Value) -> [DynamicObject; 1] {
 }
 
 #[test]
-fn calico_needs_a_pool_for_each_remote_network() {
+fn plugin_calico_needs_a_pool_for_each_remote_network() {
     let gateways = gateways(&["10.2.0.0/16", "10.2.3.0/24"]);
     let pool = |disabled: bool, nat: bool| {
         pool(&json!({"cidr": "10.2.0.0/16", "disabled": disabled, "natOutgoing": nat, "vxlanMode": "Always"}))

@@ -200,7 +200,7 @@ fn plugin_calico_an_uninstall_removes_pools_with_the_label_alone() {
 }
 
 #[test]
-fn objects_that_cannot_be_read_are_named_and_change_nothing() {
+fn plugin_calico_objects_that_cannot_be_read_are_named_and_change_nothing() {
     let mut model = Model::new(Wish::Everything, &[]);
     model.list(vec![route("b", &["10.2.0.0/16"])]);
     for (field, value) in
@@ -221,7 +221,7 @@ fn objects_that_cannot_be_read_are_named_and_change_nothing() {
 }
 
 #[test]
-fn nothing_is_written_before_both_kinds_are_listed() {
+fn plugin_calico_nothing_is_written_before_both_kinds_are_listed() {
     let mut model = Model::new(Wish::Everything, &[]);
     assert_eq!(model.see(Kind::GatewayRoute, StoreEvent::Listed(vec![route("b", &["10.2.0.0/16"])])), 0);
     assert_eq!(model.see(Kind::IpPool, StoreEvent::Listed(Vec::new())), 1);
@@ -229,7 +229,7 @@ fn nothing_is_written_before_both_kinds_are_listed() {
 
 /// One change costs the same, however many clusters there are: `--nocapture` shows the times.
 #[test]
-fn a_change_concerns_its_own_pools() {
+fn plugin_calico_a_change_concerns_its_own_pools() {
     for count in [10_u16, 100, 1_000, 10_000] {
         let mut model = Model::new(Wish::Everything, &[]);
         let one = |number: u16| {
@@ -258,7 +258,7 @@ fn any_networks() -> impl Strategy<Value = Vec<&'static str>> {
 
 proptest! {
     #[test]
-    fn after_any_changes_the_pools_are_those_of_the_last_state(
+    fn plugin_calico_after_any_changes_the_pools_are_those_of_the_last_state(
         steps in proptest::collection::vec(("[bc]", any_networks(), any::<bool>()), 1..16),
     ) {
         let mut model = Model::new(Wish::Everything, &[]);

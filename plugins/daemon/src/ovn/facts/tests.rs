@@ -135,7 +135,7 @@ fn plugin_ovn_the_zone_of_a_gateway_that_is_gone_stays_the_gateways() {
 }
 
 #[test]
-fn what_says_nothing_new_changes_nothing() {
+fn plugin_ovn_what_says_nothing_new_changes_nothing() {
     let mut facts = listed([None, None]);
     let mut beat = node("gw1", None, r#"{"default":["10.128.2.0/23","fd00:10:128:2::/64"]}"#);
     beat.body.insert("status".to_owned(), json!({"conditions": [{"type": "Ready"}]}));
@@ -232,7 +232,7 @@ fn plugin_ovn_what_an_earlier_process_has_closed_stays_closed_for_a_while() {
 }
 
 #[test]
-fn a_kind_that_is_never_listed_keeps_nothing_for_ever() {
+fn plugin_ovn_a_kind_that_is_never_listed_keeps_nothing_for_ever() {
     let mut facts = facts();
     let now = Instant::now();
     facts.close(["10.132.0.0/14".parse().unwrap()], now);

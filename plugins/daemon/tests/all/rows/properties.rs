@@ -325,7 +325,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn plans_lead_to_what_is_wanted_and_touch_nothing_else(mut model in database(), facts in facts()) {
+    fn plugin_ovn_plans_lead_to_what_is_wanted_and_touch_nothing_else(mut model in database(), facts in facts()) {
         let properties = properties_of_ours(&model);
         let before = others(&model, &properties);
         let conditions = converge(&mut model, &facts);
@@ -341,7 +341,7 @@ proptest! {
     }
 
     #[test]
-    fn an_uninstallation_removes_what_is_ours_and_nothing_else(mut model in database()) {
+    fn plugin_ovn_an_uninstallation_removes_what_is_ours_and_nothing_else(mut model in database()) {
         let (before, properties) = (model.rows.clone(), properties_of_ours(&model));
         let plan = uninstall(&model.replica());
         for transaction in &plan.transactions {
@@ -358,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_that_does_not_matter_changes_no_plan(
+    fn plugin_ovn_a_change_that_does_not_matter_changes_no_plan(
         model in database(), facts in facts(), at in 0..64usize, way in 0..11usize,
     ) {
         let (wanted, mut rows) = (facts.wanted(), model.replica());
@@ -370,7 +370,7 @@ proptest! {
 }
 
 #[test]
-fn pods_that_come_and_go_do_not_matter() {
+fn plugin_ovn_pods_that_come_and_go_do_not_matter() {
     let mut model = Model::default();
     model.add(Table::LogicalRouter, None, &[("name", "ovn_cluster_router".into())]);
     let switch = model.add(Table::LogicalSwitch, None, &[("name", "node1".into())]);

@@ -58,7 +58,7 @@ fn bytes(transaction: &Transaction) -> usize {
 }
 
 #[test]
-fn figures_of_plans_follow_what_changes() {
+fn plugin_ovn_figures_of_plans_follow_what_changes() {
     println!("networks  transactions  operations   KiB  first ms  again ms  index ms  one more: operations");
     for count in [10, 100, 1_000, 10_000] {
         let (facts, chassis) = (facts(count), Chassis::new());

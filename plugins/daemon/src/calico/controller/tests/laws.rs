@@ -100,7 +100,7 @@ fn any_default_pool() -> impl Strategy<Value = Option<Object>> {
 
 proptest! {
     #[test]
-    fn pools_keep_the_laws_of_every_reconciler(
+    fn plugin_calico_pools_keep_the_laws_of_every_reconciler(
         (pools, default) in (any_pools(), any_default_pool()), b in any_networks(), c in any_networks(),
         is_roks in any::<bool>(), number in any::<usize>(),
     ) {
