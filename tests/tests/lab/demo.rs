@@ -49,6 +49,38 @@ fn the_demo_of_clusters_with_the_same_addresses_shows_what_it_claims_and_leaves_
 }
 
 #[test]
+fn plugin_ovn_demo_shows_what_it_claims_and_leaves_nothing() {
+    let name = "plugin_ovn_demo_shows_what_it_claims_and_leaves_nothing";
+    let Some(_turn) = root_test(name) else { return };
+    shows_with_plugin(
+        "ovn",
+        &["the worker is started and repairs them", "nothing of it was on the WAN in clear"],
+    );
+}
+
+#[test]
+fn plugin_macvlan_demo_shows_what_it_claims_and_leaves_nothing() {
+    let name = "plugin_macvlan_demo_shows_what_it_claims_and_leaves_nothing";
+    let Some(_turn) = root_test(name) else { return };
+    let claims =
+        ["services of west, by their cluster IPs", "nothing of it was between the clusters in clear"];
+    shows_with_plugin("macvlan", &claims);
+}
+
+/// Runs the demo of a network plugin, which ends with an error if a step of it fails.
+fn shows_with_plugin(plugin: &str, claims: &[&str]) {
+    let run = Run::new(programs::path("trieste-lab").unwrap()).args(["demo", "--plugin", plugin]);
+
+    let told = run.timeout(Duration::from_secs(180)).stdout().unwrap();
+
+    for claim in claims.iter().chain(&["nothing left behind"]) {
+        assert!(told.contains(claim), "\"{claim}\" is missing in:\n{told}");
+    }
+    let id = told.split_once("(lab ").unwrap().1.split_once(')').unwrap().0;
+    assert_eq!(traces(id), Vec::<String>::new());
+}
+
+#[test]
 fn the_demo_of_service_discovery_shows_what_it_claims_and_leaves_nothing() {
     let name = "the_demo_of_service_discovery_shows_what_it_claims_and_leaves_nothing";
     let Some(_turn) = root_test(name) else { return };
