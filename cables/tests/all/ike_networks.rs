@@ -257,8 +257,51 @@ fn a_peer_gets_no_network_that_is_not_agreed_whatever_it_asks_for() {
     // B claims more at both ends than A has of either: A's own Endpoint and the one that it has of B count.
     let (of_a, of_b) = (["0.0.0.0/0", "::/0"], ["10.0.0.0/8", "fd00::/8"]);
     set(&mut net, B, &of_a, &of_b);
-    net.run(seconds(30));
+    net.run(seconds(25));
     assert_agreed(&net, OF_A, OF_B);
+    // It asks again, less and less often: after 30 s, one minute more, two, four, and so on.
+    let first = net.log.len();
+    net.run(seconds(3600));
+    let exchanges = (net.log.len() - first) / 4;
+    assert!(exchanges < 120, "{exchanges}");
+    assert!(net.check(A, B, &everything()).is_ok());
+}
+
+#[test]
+fn a_network_that_went_and_came_while_the_peer_was_not_told_is_asked_for() {
+    // A gives a network up and begins anew, which its peer does not learn of, and has the network again.
+    let mut net = net(9, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(2));
+    set(&mut net, A, &["10.1.0.0/16"], OF_B);
+    net.input(A.0, Input::Rekey(A.1));
+    flow(&mut net, seconds(5));
+    assert_agreed(&net, &["10.1.0.0/16"], OF_B);
+    set(&mut net, A, OF_A, OF_B);
+    flow(&mut net, seconds(40));
+    assert_agreed(&net, OF_A, OF_B);
+}
+
+#[test]
+fn a_peer_that_has_learnt_of_a_change_does_not_count_as_one_that_has_not() {
+    let mut net = net(10, TRIESTE, config("secret"), config("secret"));
+    net.run(seconds(2));
+    for end in [A, B] {
+        set(&mut net, end, CHANGES[0], OF_B);
+    }
+    flow(&mut net, seconds(5));
+    assert_agreed(&net, CHANGES[0], OF_B);
+    // The peer renews what it has, and is refused a part of it; then it learns of the change.
+    set(&mut net, A, OF_A, OF_B);
+    net.input(B.0, Input::Rekey(B.1));
+    flow(&mut net, seconds(5));
+    set(&mut net, B, OF_A, OF_B);
+    flow(&mut net, seconds(5));
+    assert_agreed(&net, OF_A, OF_B);
+    let before: Vec<_> = net.nodes[1].lane().live().map(|pair| pair.sa.inbound).collect();
+    set(&mut net, A, &OF_A[..1], OF_B);
+    flow(&mut net, seconds(5));
+    let after: Vec<_> = net.nodes[1].lane().live().map(|pair| pair.sa.inbound).collect();
+    assert_eq!(before, after, "nothing is asked for before the peer has learnt of it");
 }
 
 #[test]

@@ -84,8 +84,8 @@ pub struct Engine {
     /// The slow half that all cables share, where there is one.
     ike: Option<IkeHandle>,
     raw_esp: Offloads,
-    /// What our Endpoint has published before the subnets that it publishes.
-    former_subnets: Vec<IpNet>,
+    /// The subnets that our Endpoint publishes, those that it has for longest first.
+    subnets_by_age: Vec<IpNet>,
     tables: Arc<ArcSwap<Tables>>,
     workers: Vec<WorkerHandle>,
     /// The states of the cables' paths, which workers write.
@@ -141,7 +141,7 @@ impl Engine {
             kind,
             ike: None,
             raw_esp: Offloads::NONE,
-            former_subnets: Vec::new(),
+            subnets_by_age: Vec::new(),
             tables,
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,

@@ -224,6 +224,7 @@ impl Cable for EspCable {
         if now >= self.next_check {
             self.refresh(now);
             self.early.expire(self.cable, drops, now);
+            self.held.expire(self.cable, drops, now);
             let is_idle = self.pairs.is_empty() && self.early.packets() == 0;
             self.next_check = now + if is_idle { IDLE_INTERVAL } else { ORDER_INTERVAL };
         }

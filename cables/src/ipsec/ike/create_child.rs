@@ -403,11 +403,10 @@ impl IkeEngine {
             .map_err(negotiate::Refusal::answer)?;
         let outbound = proposal.esp_spi().filter(|spi| spi.0 >= 256).ok_or_else(syntax)?;
         let proposed = Selectors { local: ts_r.clone(), remote: ts_i.clone() };
-        let selectors = self.acceptable(sa, &proposed).ok_or((NotifyKind::TsUnacceptable, Vec::new()));
-        if selectors.as_ref().is_ok_and(|selectors| !narrow::is_narrowed(selectors, &proposed)) {
-            self.note_narrowed(sa);
-        }
-        let selectors = selectors?;
+        let selectors = self.acceptable(sa, &proposed);
+        let is_all = selectors.as_ref().is_some_and(|selectors| narrow::is_narrowed(selectors, &proposed));
+        self.note_narrowed(sa, !is_all);
+        let selectors = selectors.ok_or((NotifyKind::TsUnacceptable, Vec::new()))?;
         let full = || (NotifyKind::NoAdditionalSas, Vec::new());
         // Before the key agreement, which is what costs.
         if !Self::has_room(sa) {
@@ -456,11 +455,11 @@ impl IkeEngine {
         narrow::narrow(&planned.plan.children, proposed)
     }
 
-    /// Notes that the peer has asked for more networks than those of the plan: once these change, we ask.
-    fn note_narrowed(&mut self, sa: &IkeSa) {
+    /// Notes whether the peer has asked for networks that are not of the plan: then we ask, once that changes.
+    fn note_narrowed(&mut self, sa: &IkeSa, has_narrowed: bool) {
         let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
         if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(sa.plan)) {
-            planned.has_narrowed = true;
+            planned.has_narrowed = has_narrowed;
         }
     }
 

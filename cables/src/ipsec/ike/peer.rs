@@ -8,14 +8,19 @@ use crossbeam::channel::Receiver;
 use ipnet::IpNet;
 use trieste_packet::{LaneId, Outer, TokenBucket};
 
+use super::child::Child;
 use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
-use super::{EngineConfig, PeerConfig};
+use super::{EngineConfig, PeerConfig, narrow};
 use crate::attempts::{AttemptTimer, Due, NEW_FOR};
 use crate::boundary::Site;
 use crate::ipsec::announced::is_trieste;
 use crate::ipsec::{EspPath, LaneLink, LaneNews, LaneOrder, Selectors, Spi};
+
+/// How long networks may be missing in a child SA before the peer is asked for them, first and at most: each time that it still has
+/// fewer, twice as long. Ours.
+const COMPARE_AFTER: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(3600));
 
 /// A child SA that there is to be.
 #[derive(Debug)]
@@ -37,8 +42,11 @@ pub(super) struct Planned {
     pub(super) version: u32,
     /// The version that child SAs have to be of: those of an earlier one are renewed.
     pub(super) least_version: u32,
-    /// Whether the peer has asked for networks that are not of the plan.
+    /// Whether the peer has asked for networks that are not of the plan, the last time that it asked.
     pub(super) has_narrowed: bool,
+    /// When the child SA in use is compared with the plan next, and how long after that.
+    pub(super) compare_at: Instant,
+    pub(super) compare_after: Duration,
     pub(super) wanted: Vec<Wanted>,
     /// Our SPIs of those that are established, newest last.
     pub(super) sas: Vec<u64>,
@@ -97,6 +105,8 @@ impl Peer {
                 version: 0,
                 least_version: 0,
                 has_narrowed: false,
+                compare_at: now + COMPARE_AFTER.0,
+                compare_after: COMPARE_AFTER.0,
                 sas: Vec::new(),
                 attempt: None,
                 is_replaced: false,
@@ -150,12 +160,29 @@ impl Peer {
             }
             planned.plan = plan;
             planned.version += 1;
+            (planned.compare_at, planned.compare_after) = (now + COMPARE_AFTER.0, COMPARE_AFTER.0);
             if std::mem::take(&mut planned.has_narrowed) || is_theirs {
                 planned.least_version = planned.version;
                 has_to_ask = true;
             }
         }
         has_to_ask
+    }
+
+    /// Compares a child SA in use with the plan when that is due, and has it renewed if it lacks a network: one that both ends have
+    /// may be missing where an end has changed forth and back before the other one learnt of it.
+    pub(super) fn compare(&mut self, plan: usize, child: &Child, now: Instant) {
+        let Some(planned) = self.planned.get_mut(plan).filter(|planned| now >= planned.compare_at) else {
+            return;
+        };
+        let wanted = planned.wanted.iter().filter(|wanted| wanted.live.last() == Some(&child.inbound));
+        let lacks = |wanted: &Wanted| !narrow::is_narrowed(&child.selectors, &wanted.selectors);
+        if self.is_trieste && wanted.into_iter().any(lacks) {
+            planned.version += 1;
+            planned.least_version = planned.version;
+            planned.compare_after = COMPARE_AFTER.1.min(planned.compare_after * 2);
+        }
+        planned.compare_at = now + planned.compare_after;
     }
 
     pub(super) fn lane(&self) -> LaneId {

@@ -232,7 +232,7 @@ impl Engine {
         let address = peer.address(choice);
         let before = known.as_ref().map_or_else(Before::default, |known| Before {
             watch: known.watch,
-            local: &self.former_subnets,
+            local: &self.subnets_by_age,
             remote: &known.peer.facts.subnets,
         });
         let watch = peer.watch(&self.local, &before);

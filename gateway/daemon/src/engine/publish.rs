@@ -53,7 +53,8 @@ impl Engine {
         if self.local.site.subnets == subnets {
             return;
         }
-        self.former_subnets = std::mem::replace(&mut self.local.site.subnets, subnets);
+        self.subnets_by_age = by_age(&self.subnets_by_age, &subnets);
+        self.local.site.subnets = subnets;
         // Who overlaps us is judged anew.
         self.reader = Reader::default();
         self.networks = Networks::default();
@@ -87,5 +88,36 @@ impl Engine {
         tracing::info!(?sources, "source addresses of ICMP errors set");
         self.local.icmp_sources = sources;
         self.publish();
+    }
+}
+
+/// Returns subnets in the order in which they have been published, those that are part of a former one in its turn.
+fn by_age(former: &[IpNet], subnets: &[IpNet]) -> Vec<IpNet> {
+    let mut found: Vec<IpNet> = Vec::with_capacity(subnets.len());
+    let known = former.iter().flat_map(|former| subnets.iter().filter(|subnet| former.contains(*subnet)));
+    for subnet in known.chain(subnets) {
+        if !found.contains(subnet) {
+            found.push(*subnet);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subnets_that_have_been_published_for_longest_come_first() {
+        let nets =
+            |texts: &[&str]| -> Vec<IpNet> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let start = nets(&["10.1.0.0/16", "10.2.0.0/16", "10.5.0.0/16"]);
+        let then = by_age(&start, &nets(&["10.3.0.0/16", "10.2.0.0/16", "10.5.0.0/16"]));
+        assert_eq!(then, nets(&["10.2.0.0/16", "10.5.0.0/16", "10.3.0.0/16"]));
+        assert_eq!(
+            by_age(&then, &nets(&["10.3.0.0/16", "10.5.0.0/16"])),
+            nets(&["10.5.0.0/16", "10.3.0.0/16"])
+        );
+        assert_eq!(by_age(&[], &start), start);
     }
 }

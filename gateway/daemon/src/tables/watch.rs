@@ -12,9 +12,9 @@ use super::{Local, Peer, Role};
 pub struct Before<'a> {
     /// How its path is probed.
     pub watch: Option<Watch>,
-    /// Our published subnets.
+    /// Our published subnets, those that have been for longest first.
     pub local: &'a [IpNet],
-    /// The peer's.
+    /// The peer's, as it published them.
     pub remote: &'a [IpNet],
 }
 
@@ -46,9 +46,10 @@ impl Peer {
 /// Returns an end's address of a family.
 fn end(subnets: &[IpNet], before: &[IpNet], known: Option<IpAddr>, is_ipv4: bool) -> Option<IpAddr> {
     let of_family = || subnets.iter().filter(|subnet| subnet.addr().is_ipv4() == is_ipv4);
-    let kept = of_family().find(|subnet| Some(subnet.network()) == known);
-    let common = || of_family().find(|subnet| before.contains(subnet));
-    kept.or_else(common).or_else(|| of_family().next()).map(IpNet::network)
+    let kept = known.filter(|address| of_family().any(|subnet| subnet.contains(address)));
+    let common = || before.iter().find_map(|former| of_family().find(|subnet| former.contains(*subnet)));
+    let first = || common().or_else(|| of_family().next()).map(IpNet::network);
+    kept.or_else(first)
 }
 
 #[cfg(test)]
@@ -64,6 +65,8 @@ mod tests {
         for (now, expected) in [
             (&["10.9.0.0/16", "10.2.0.0/16", "10.1.0.0/16"][..], Some("10.1.0.0")),
             (&["10.9.0.0/16", "10.2.0.0/16"], Some("10.2.0.0")),
+            (&["10.9.0.0/16", "10.0.0.0/15"], Some("10.1.0.0")),
+            (&["10.9.0.0/16", "10.2.3.0/24"], Some("10.2.3.0")),
             (&["10.9.0.0/16", "fd01::/16"], Some("10.9.0.0")),
             (&["fd01::/16"], None),
         ] {
