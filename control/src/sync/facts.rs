@@ -13,7 +13,7 @@ use crate::store::size;
 /// Ours: most labels, and most annotations, of a foreign object; they are compared with every change.
 const MAX_ENTRIES: usize = 64;
 /// Ours: most CIDRs of an Endpoint; each costs a route on every node.
-const MAX_SUBNETS: usize = 256;
+const MAX_SUBNETS: usize = crate::api::limits::MAX_CIDRS;
 
 /// Reads what a foreign object of cluster `origin` claims: an Endpoint its subnets, a Cluster nothing.
 ///

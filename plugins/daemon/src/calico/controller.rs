@@ -96,12 +96,16 @@ impl PoolsController {
     }
 
     fn observe_routes(&mut self, event: StoreEvent) -> Vec<String> {
-        self.remote.observe(event).iter().flat_map(|change| self.put_routes(change)).collect()
+        let had_none = self.wanted.is_empty();
+        let mut pools: Vec<String> =
+            self.remote.observe(event).iter().flat_map(|change| self.put_routes(change)).collect();
+        let is_roks = self.is_roks == Some(true);
+        pools.extend((is_roks && had_none && !self.wanted.is_empty()).then(|| roks::DEFAULT_POOL.to_owned()));
+        pools
     }
 
     /// Takes in Services: by the gateways' a cluster is one of ROKS or is not.
     fn observe_services(&mut self, event: &StoreEvent) -> Vec<String> {
-        self.unread_services = None;
         let is_gateways = |name: &str| name == roks::GATEWAY_SERVICE;
         let is_roks = match event {
             StoreEvent::Listed(services) => services.iter().any(roks::is_of_ibm),
@@ -115,6 +119,7 @@ impl PoolsController {
                 return Vec::new();
             }
         };
+        self.unread_services = None;
         let before = self.is_roks.replace(is_roks);
         let is_changed = before != self.is_roks;
         is_changed.then(|| roks::DEFAULT_POOL.to_owned()).into_iter().collect()
@@ -196,7 +201,8 @@ impl PoolsController {
     fn plan_default(&self, pool: &Object) -> Result<Step, String> {
         let wanted = match self.wish {
             Wish::Nothing => roks::restored(pool),
-            Wish::Everything if self.is_roks == Some(true) => roks::managed(pool)?,
+            // Without remote networks there is nothing to do, nor for a worker that has been left behind by an uninstallation.
+            Wish::Everything if self.is_roks == Some(true) && !self.wanted.is_empty() => roks::managed(pool)?,
             Wish::Everything => None,
         };
         Ok(Step::of(wanted.map(Write::Update)))

@@ -16,6 +16,9 @@ const IBM_ADDRESS_TYPE: &str = "service.kubernetes.io/ibm-load-balancer-cloud-pr
 const MANAGED: &str = "submariner-managed";
 /// The annotation with its mode before; empty if it had none.
 const PREVIOUS_MODE: &str = "submariner-prev-ipipmode";
+/// The label of pools that somebody else keeps, and who that is where Calico is installed by its operator.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const TIGERA_OPERATOR: &str = "tigera-operator";
 /// The field of its specification.
 const MODE: &str = "ipipMode";
 /// What it is on ROKS.
@@ -46,6 +49,13 @@ pub(super) fn managed(pool: &Object) -> Result<Option<Object>, String> {
     let before = text(spec, MODE);
     if before == ALWAYS {
         return Ok(None);
+    }
+    if pool.metadata.labels.get(MANAGED_BY).is_some_and(|owner| owner == TIGERA_OPERATOR) {
+        return Err(format!(
+            "its ipipMode is {before:?}, while on IBM's ROKS packets of remote clusters need {ALWAYS}, and {TIGERA_OPERATOR} \
+             would take back what is written there: set the encapsulation of this pool to IPIP in the Installation \
+             `default` (spec.calicoNetwork.ipPools) if they do not reach pods of other nodes than the gateway's"
+        ));
     }
     let vxlan = text(spec, "vxlanMode");
     if !["", "Never"].contains(&vxlan) {

@@ -228,7 +228,7 @@ fn plugin_spiderpool_what_cannot_be_written_is_named_and_nothing_is_repeated_for
     let many: Vec<String> =
         (0..8_000).map(|number| format!("10.{}.{}.0/24", number >> 8, number & 255)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    for (number, part) in many.chunks(256).enumerate() {
+    for (number, part) in many.chunks(255).enumerate() {
         model.see(Kind::GatewayRoute, StoreEvent::Applied(route(&format!("c{number}"), part)));
     }
     let list = model.list(&coordinator(&[]));

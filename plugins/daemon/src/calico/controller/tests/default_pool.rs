@@ -66,7 +66,8 @@ fn plugin_calico_a_cluster_is_one_of_roks_by_the_annotation_of_the_gateways_serv
     ] {
         let before = default_pool(Some("CrossSubnet"), None);
         let mut model = Model::new(Wish::Everything, std::slice::from_ref(&before));
-        assert_eq!(model.list(Vec::new()), 0, "before Services are listed");
+        let remote = vec![route("b", &["10.2.0.0/16"])];
+        assert_eq!(model.list(remote), 1, "the remote pool alone, before Services are listed");
         let writes = model.see(Kind::Service, StoreEvent::Listed(services.clone()));
         assert_eq!(writes, usize::from(is_roks), "{services:?}");
         let expected = if is_roks { managed("CrossSubnet", "Always") } else { before };
@@ -99,6 +100,13 @@ fn plugin_calico_every_mode_becomes_always_on_roks_and_is_restored() {
         assert_eq!(problem.is_some_and(|problem| problem.contains("vxlanMode")), is_blocked, "{problem:?}");
         assert_eq!(uninstalled(pool(&model)), before, "{mode:?} {vxlan:?}");
     }
+    // Calico's operator would take it back.
+    let mut kept = default_pool(Some("Never"), None);
+    kept.metadata.labels.insert("app.kubernetes.io/managed-by".to_owned(), "tigera-operator".to_owned());
+    let mut model = Model::new(Wish::Everything, std::slice::from_ref(&kept));
+    model.list(vec![route("b", &["10.2.0.0/16"])]);
+    assert_eq!(model.see(Kind::Service, StoreEvent::Listed(vec![ibm_service()])), 0);
+    assert!(model.controller.problems[roks::DEFAULT_POOL].contains("Installation"));
     // Without that pool nothing is made.
     let mut model = Model::new(Wish::Everything, &[]);
     model.list(Vec::new());
@@ -110,6 +118,11 @@ fn plugin_calico_the_mode_follows_the_service_when_it_comes_and_what_somebody_ch
 {
     let mut model = Model::new(Wish::Everything, &[default_pool(Some("Never"), None)]);
     model.list(Vec::new());
+    assert_eq!(model.see(Kind::Service, StoreEvent::Listed(vec![ibm_service()])), 0, "no remote network");
+    let routes = |networks| StoreEvent::Applied(route("b", networks));
+    assert_eq!(model.see(Kind::GatewayRoute, routes(&["10.2.0.0/16"])), 2, "the remote pool and the mode");
+    let mut model = Model::new(Wish::Everything, &[default_pool(Some("Never"), None)]);
+    model.list(vec![route("b", &["10.2.0.0/16"])]);
     assert_eq!(model.see(Kind::Service, StoreEvent::Listed(Vec::new())), 0);
     assert_eq!(model.see(Kind::Service, StoreEvent::Applied(ibm_service())), 1);
     // The mode that is restored is the one that somebody has set last.
