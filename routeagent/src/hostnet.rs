@@ -291,6 +291,10 @@ pub struct Guard {
     /// This node's address in a pod network, at most one of each family: the source of the node's own packets to
     /// remote clusters.
     pub sources: BTreeSet<IpAddr>,
+    /// Whether another program of this node translates the sources of packets for remote clusters, as upstream's Globalnet does
+    /// beside upstream's gateway: they are not kept here.
+    #[serde(default)]
+    pub is_translated_elsewhere: bool,
     /// Fixed TCP payload for connections with remote clusters over IPv4, in bytes, 20 less over IPv6; `None` follows
     /// the routes' MTUs.
     pub clamp: Option<u16>,

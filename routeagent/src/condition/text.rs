@@ -227,9 +227,10 @@ impl Condition {
                  true), as under Submariner's operator, which does not install it: {}",
                 match is_plugins_way {
                     true =>
-                        "nobody writes into the network plugin's database what leads pods' packets for remote clusters to \
-                         this node. What is not there already is not led, and may leave in clear. Leave this cluster's \
-                         route agents to Submariner's image, or have `trieste join` install all in the operator's place",
+                        "unless it runs, nobody writes into the network plugin's database what leads pods' packets for remote \
+                         clusters to this node. What is not there already is not led, and may leave in clear. Leave this \
+                         cluster's route agents to Submariner's image, or have `trieste join` install all in the \
+                         operator's place. Where its workers run, `trieste join` again tells the route agents",
                     false =>
                         "nobody keeps the network plugin's pools for remote networks, without which it may masquerade \
                          what is for them. `trieste diagnose cni --fix` writes them once, `trieste join` in the \
@@ -262,7 +263,7 @@ impl Condition {
                  between nodes and for remote clusters; set `NftablesTableOwner=no` in /etc/firewalld/firewalld.conf \
                  and restart it, or give it the devices and the port: `firewall-cmd --permanent --zone=trusted \
                  --add-interface=vx-submariner --add-interface=submariner`, `firewall-cmd --permanent \
-                 --add-port=4800/udp`, `firewall-cmd --reload`",
+                 --add-port=4800/udp`, `firewall-cmd --reload`; for IPv6 also `IPv6_rpfilter=loose` there",
             ),
             Self::Unguarded => f.write_str(
                 "the packet filter cannot be read or written, so that the VXLAN between nodes is not opened: whoever \
@@ -283,8 +284,8 @@ impl Condition {
             ),
             Self::EarlierSourceNat(chain) => write!(
                 f,
-                "chain {} of nftables table {} {} changes sources at priority {}, and so before Trieste's chain keep-source: \
-                 what it masquerades of packets for remote clusters, or from them, has this node's address there, and may \
+                "chain {} of nftables table {} {} may change sources at priority {}, and so before Trieste's chain \
+                 keep-source: what it masquerades of packets for remote clusters, or from them, has this node's address there, and may \
                  be dropped; give it a priority above {PRIORITY_FIRST_NAT} (100, srcnat, is usual), or except remote \
                  clusters' networks from its rules. Connections that it has changed stay so until they end",
                 chain.name, chain.family, chain.table, chain.priority

@@ -38,6 +38,7 @@ pub(super) fn guard<'a>(
         gateways: gateways.clone(),
         ports: [ports.0, ports.1].into_iter().filter(|port| *port != 0).collect(),
         sources: Family::ALL.iter().filter_map(|family| state.source_address(*family)).collect(),
+        is_translated_elsewhere: state.node.has_globalnet && own.is_some_and(|own| !own.is_triestes),
         clamp: clamp(state),
         delivery: Delivery::Inlets,
         loosened: BTreeMap::new(),

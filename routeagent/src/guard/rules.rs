@@ -369,14 +369,16 @@ fn keep_source(guard: &Guard) -> Vec<Rule> {
     let mut rules = Vec::new();
     for family in Family::ALL {
         let snat = |address: Value| json!({"snat": {"family": protocol(family), "addr": address}});
-        for (from, to) in [("local", "remote"), ("remote", "local")] {
+        let directions = [("local", "remote"), ("remote", "local")];
+        for (from, to) in directions.into_iter().skip(usize::from(guard.is_translated_elsewhere)) {
             let pair = (in_set(family, "saddr", from), in_set(family, "daddr", to));
             rules.push((
                 format!("{family}, {from} to {to}: nobody masquerades it"),
                 json!([pair.0, pair.1, snat(field(protocol(family), "saddr"))]),
             ));
         }
-        for source in guard.sources.iter().filter(|source| Family::of(**source) == family) {
+        let sources = guard.sources.iter().filter(|_| !guard.is_translated_elsewhere);
+        for source in sources.filter(|source| Family::of(**source) == family) {
             rules.push((
                 format!("{family} of this node to a remote cluster gets a source that is known there"),
                 json!([

@@ -86,6 +86,19 @@ fn a_fixed_segment_size_is_smaller_for_ipv6_and_making_it_keeps_nothing_of_the_f
 }
 
 #[test]
+fn sources_that_another_program_translates_are_not_kept() {
+    let rules = |is_translated_elsewhere| {
+        let sources = ["10.1.1.1".parse().unwrap()].into();
+        let text = rules::structure(&Guard { is_translated_elsewhere, sources, ..guard() });
+        let comments =
+            ["local to remote: nobody", "gets a source that is known there", "remote to local: nobody"];
+        comments.map(|comment| serde_json::to_string(&text).unwrap().contains(comment))
+    };
+    assert_eq!(rules(false), [true; 3]);
+    assert_eq!(rules(true), [false, false, true]);
+}
+
+#[test]
 fn a_table_that_could_not_be_read_is_left_alone() {
     assert_eq!(guard_change(Some(&guard()), &ObservedGuard::Unknown), None);
     assert_eq!(guard_change(None, &ObservedGuard::Unknown), None);

@@ -73,8 +73,9 @@ impl OvnNodes {
         let mut settings = Settings::of(lab);
         let west = Side::start(lab, plan.cluster("west"), &settings)?;
         let plugin = "SUBMARINER_NETWORKPLUGIN=OVNKubernetes".to_owned();
+        let topology_variable = format!("TRIESTE_OVN_TOPOLOGY={}", topology.name());
         settings.wrap =
-            ["env".to_owned(), plugin, format!("TRIESTE_OVN_TOPOLOGY={}", topology.name())].into();
+            ["env".to_owned(), plugin, topology_variable, "TRIESTE_PLUGIN_SYNC=true".to_owned()].into();
         let east = Side::start(lab, plan.cluster("east"), &settings)?;
         annotate(&east, zones)?;
         let mesh = Mesh { sides: vec![east, west], plan, lab: lab.clone(), interval: flow::INTERVAL };

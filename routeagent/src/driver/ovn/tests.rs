@@ -195,6 +195,8 @@ fn plugin_ovn_several_gateways_are_a_condition() {
 #[test]
 fn plugin_ovn_globalnet_changes_the_size_of_segments_alone() {
     let mut state = node("a-gw1");
+    // Upstream's Globalnet translates beside upstream's gateway.
+    state.endpoints.iter_mut().for_each(|endpoint| endpoint.is_triestes = true);
     let before = Ovn.desired(&state);
     state.node.has_globalnet = true;
     let mut after = Ovn.desired(&state);

@@ -19,10 +19,21 @@ table ip plugin {
 }
 ";
 
+/// What upstream's Globalnet does to pods' packets, by nftables.
+const UPSTREAMS_GLOBALNET: &str = "
+table ip globalnet {
+    chain leaving {
+        type nat hook postrouting priority -110
+        ip saddr 10.1.0.0/16 ip daddr 242.2.0.0/16 snat to 242.1.0.9
+    }
+}
+";
+
 #[test]
 fn packets_for_another_clusters_global_addresses_reach_the_gateway_untranslated_or_nobody() {
     let lab = lab!();
     join(&lab);
+    lab.tell_term("a");
     lab.nft("node", MASQUERADE);
     let text = lab.agent_once(&["--once", "--global-cidrs", GLOBAL[0]]);
     assert!(!text.contains("242.2.0.0/16 of cluster b"), "nothing is refused: {text}");
@@ -42,6 +53,22 @@ fn packets_for_another_clusters_global_addresses_reach_the_gateway_untranslated_
     for place in ["pod", "node"] {
         assert_eq!(connect(&lab, place, REMOTE), ErrorKind::HostUnreachable, "{place}");
     }
+    assert_eq!(lab.leaked(), (0, 0));
+}
+
+#[test]
+fn beside_upstreams_gateway_its_globalnet_translates_before_anybody_masquerades() {
+    let lab = lab!();
+    join(&lab);
+    lab.nft("node", MASQUERADE);
+    lab.nft("node", UPSTREAMS_GLOBALNET);
+    lab.agent_once(&["--once", "--global-cidrs", GLOBAL[0]]);
+
+    let mut tun = lab.hold_tun();
+    eventually("the gateway is used", || is_routed_to_tun(&lab, REMOTE));
+    send(&lab, "pod", REMOTE, b"marker", None).unwrap();
+    let packet = tun.expect("marker");
+    assert_eq!(&packet[24..32], "f2010009", "the source: {packet}");
     assert_eq!(lab.leaked(), (0, 0));
 }
 

@@ -49,6 +49,18 @@ fn of_clusters_with_the_same_networks_the_global_ones_are_routed_and_nothing_is_
 }
 
 #[test]
+fn beside_upstreams_gateway_with_globalnet_sources_are_left_to_that() {
+    let leaves = |node: &str, is_triestes: bool, has_globalnet: bool| {
+        let mut state = cluster(node, &["242.2.0.0/16"]);
+        state.node.has_globalnet = has_globalnet;
+        state.endpoints.iter_mut().for_each(|endpoint| endpoint.is_triestes = is_triestes);
+        KubeProxy.desired(&state).hostnet.guard.unwrap().is_translated_elsewhere
+    };
+    assert!(leaves("a-gw1", false, true));
+    assert!(!leaves("a-gw1", true, true) && !leaves("a-gw1", false, false) && !leaves("a-w1", false, true));
+}
+
+#[test]
 fn without_globalnet_a_health_check_address_of_another_node_is_told() {
     let mut state = gateway(&["242.2.0.0/16"]);
     state.endpoints[0].health_check = Some("242.1.255.254".parse().unwrap());
