@@ -65,6 +65,12 @@ impl Selector {
         };
         (both.first <= both.last && both.first_port <= both.last_port).then_some(both)
     }
+
+    /// Returns `true` if all that it stands for is part of a wider one.
+    #[must_use]
+    pub fn is_within(&self, wider: &Self) -> bool {
+        self.intersection(wider) == Some(*self)
+    }
 }
 
 impl fmt::Display for Selector {
@@ -112,6 +118,23 @@ impl Selectors {
     pub fn covers(&self, source: IpAddr, destination: IpAddr) -> bool {
         self.local.iter().any(|selector| selector.contains(source))
             && self.remote.iter().any(|selector| selector.contains(destination))
+    }
+
+    /// Returns `true` if there are packets that both are for.
+    #[must_use]
+    pub fn overlap(&self, other: &Self) -> bool {
+        let meet =
+            |a: &[Selector], b: &[Selector]| a.iter().any(|a| b.iter().any(|b| a.intersection(b).is_some()));
+        meet(&self.local, &other.local) && meet(&self.remote, &other.remote)
+    }
+
+    /// Returns `true` if these are for all packets that the other ones are for.
+    #[must_use]
+    pub fn include(&self, other: &Self) -> bool {
+        let all = |narrow: &[Selector], wide: &[Selector]| {
+            narrow.iter().all(|one| wide.iter().any(|wider| one.is_within(wider)))
+        };
+        all(&other.local, &self.local) && all(&other.remote, &self.remote)
     }
 }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::guard::{Direction, Ends, Guard};
 use super::key::EspKey;
 use super::sa::{InboundSa, OutboundSa};
-use crate::ipsec::{ChildMeter, ChildSa, EspKeys, Outbound, Selector, Selectors, Spi};
+use crate::ipsec::{ChildMeter, ChildSa, EspKeys, Outbound, Selectors, Spi};
 
 /// Whether a pair may seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,24 +108,6 @@ impl Pair {
             self.opened_last = Some(ends);
         }
         is_admitted
-    }
-
-    /// Whether some packet is for both.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let meet = |a: &[_], b: &[_]| {
-            a.iter().any(|one: &Selector| b.iter().any(|two| one.intersection(two).is_some()))
-        };
-        meet(&self.selectors.local, &other.selectors.local)
-            && meet(&self.selectors.remote, &other.selectors.remote)
-    }
-
-    /// Returns `true` if it is for all packets that the other one is for.
-    pub(super) fn covers(&self, other: &Self) -> bool {
-        let all = |narrow: &[Selector], wide: &[Selector]| {
-            narrow.iter().all(|one| wide.iter().any(|wider| one.intersection(wider) == Some(*one)))
-        };
-        all(&other.selectors.local, &self.selectors.local)
-            && all(&other.selectors.remote, &self.selectors.remote)
     }
 
     /// When it was made.

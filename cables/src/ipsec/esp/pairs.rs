@@ -113,7 +113,9 @@ impl Pairs {
         let rivals = || {
             let others = self.order.iter().rev().filter(|number| **number != gone);
             others.filter(|number| {
-                self.slots[usize::from(**number)].as_deref().is_some_and(|pair| pair.overlaps(left))
+                self.slots[usize::from(**number)]
+                    .as_deref()
+                    .is_some_and(|pair| pair.selectors.overlap(&left.selectors))
             })
         };
         let state = |number: u8| self.slots[usize::from(number)].as_deref().map(|pair| pair.state);
@@ -133,7 +135,9 @@ impl Pairs {
         for &number in self.order.iter().rev() {
             let Some(pair) = self.slots[usize::from(number)].as_deref() else { continue };
             let has_successor = self.sealing.iter().any(|newer| {
-                self.slots[usize::from(*newer)].as_deref().is_some_and(|newer| newer.covers(pair))
+                self.slots[usize::from(*newer)]
+                    .as_deref()
+                    .is_some_and(|newer| newer.selectors.include(&pair.selectors))
             });
             pair.show_sealing(pair.state == State::Active && !has_successor);
             if pair.state == State::Active {

@@ -7,7 +7,7 @@ use trieste_packet::LaneId;
 use super::child::{Child, ChildState};
 use super::engine::IkeEngine;
 use super::sa::{IkeSa, Operation};
-use super::{EngineLoad, IkeEvent, narrow};
+use super::{EngineLoad, IkeEvent};
 use crate::ipsec::crypto::EspOffer;
 use crate::ipsec::{ChildMeter, ChildSa, EspKeys, LaneOrder, Limits, Outbound, Selectors, Spi};
 
@@ -44,7 +44,7 @@ impl IkeEngine {
         // Another one for the same packets is sealed with until the peer shows that it has this one.
         let has_other = |spi: &Spi| {
             let other = sa.children.get(spi);
-            other.is_none_or(|other| narrow::overlap(&other.selectors, &new.selectors))
+            other.is_none_or(|other| other.selectors.overlap(&new.selectors))
         };
         let meter = ChildMeter::new(now);
         peer.order(LaneOrder::Add(Box::new(ChildSa {
@@ -121,8 +121,7 @@ impl IkeEngine {
     }
 
     fn unlist_child(&mut self, lane: Option<LaneId>, plan: usize, spi: Spi) {
-        let peer = lane.and_then(|lane| self.peers.get_mut(&lane));
-        if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(plan)) {
+        if let Some(planned) = self.planned_mut(lane, plan) {
             planned.wanted.iter_mut().for_each(|wanted| wanted.live.retain(|live| *live != spi));
         }
     }

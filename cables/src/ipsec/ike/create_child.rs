@@ -117,7 +117,6 @@ impl IkeEngine {
             self.clear_asked(sa, offer.wanted);
         }
         self.note_outdated(sa, &offer);
-        sa.busy_since = None;
         let (spi, lowest) = (new.inbound, new.lowest.clone());
         match offer.old {
             Some(old) => {
@@ -184,16 +183,14 @@ impl IkeEngine {
 
     /// Notes that the plan has changed since we have asked for a child SA: whoever's change it was, we ask again.
     fn note_outdated(&mut self, sa: &IkeSa, offer: &ChildOffer) {
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        let planned = self.planned_mut(sa.lane, sa.plan);
         if let Some(planned) = planned.filter(|planned| planned.version != offer.version) {
             planned.least_version = planned.version;
         }
     }
 
     fn clear_asked(&mut self, sa: &IkeSa, wanted: usize) {
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        let planned = self.planned_mut(sa.lane, sa.plan);
         if let Some(wanted) = planned.and_then(|planned| planned.wanted.get_mut(wanted)) {
             wanted.is_asked = false;
         }
@@ -204,10 +201,7 @@ impl IkeEngine {
         let planned = sa.lane.and_then(|lane| self.peers.get(&lane)?.planned.get(sa.plan));
         let Some(planned) = planned else { return Vec::new() };
         let wanted = planned.wanted.iter().enumerate();
-        wanted
-            .filter(|(_, wanted)| narrow::overlap(&wanted.selectors, selectors))
-            .map(|(index, _)| index)
-            .collect()
+        wanted.filter(|(_, wanted)| wanted.selectors.overlap(selectors)).map(|(index, _)| index).collect()
     }
 
     fn on_child_refusal(&mut self, sa: &mut IkeSa, mut offer: ChildOffer, refused: Refused, now: Instant) {
@@ -286,8 +280,7 @@ impl IkeEngine {
 
     /// Has an IKE SA made in the place of one that cannot be renewed.
     pub(super) fn start_over(&mut self, sa: &IkeSa, now: Instant) {
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(sa.plan)) {
+        if let Some(planned) = self.planned_mut(sa.lane, sa.plan) {
             planned.is_replaced = true;
             planned.backoff.reset(now);
         }
@@ -333,8 +326,7 @@ impl IkeEngine {
     /// Returns `true` if the peer may have another child SA already.
     fn may_ask_for_child(&mut self, sa: &IkeSa, now: Instant) -> bool {
         let allowance = self.config.child_requests;
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        let planned = self.planned_mut(sa.lane, sa.plan);
         planned.is_some_and(|planned| planned.child_requests.take(allowance, now))
     }
 
@@ -404,8 +396,10 @@ impl IkeEngine {
         let outbound = proposal.esp_spi().filter(|spi| spi.0 >= 256).ok_or_else(syntax)?;
         let proposed = Selectors { local: ts_r.clone(), remote: ts_i.clone() };
         let selectors = self.acceptable(sa, &proposed);
-        let is_all = selectors.as_ref().is_some_and(|selectors| narrow::is_narrowed(selectors, &proposed));
-        self.note_narrowed(sa, !is_all);
+        let is_all = selectors.as_ref().is_some_and(|selectors| selectors.include(&proposed));
+        if let Some(planned) = self.planned_mut(sa.lane, sa.plan) {
+            planned.has_narrowed = !is_all;
+        }
         let selectors = selectors.ok_or((NotifyKind::TsUnacceptable, Vec::new()))?;
         let full = || (NotifyKind::NoAdditionalSas, Vec::new());
         // Before the key agreement, which is what costs.
@@ -453,14 +447,6 @@ impl IkeEngine {
     fn acceptable(&self, sa: &IkeSa, proposed: &Selectors) -> Option<Selectors> {
         let planned = self.peers.get(&sa.lane?)?.planned.get(sa.plan)?;
         narrow::narrow(&planned.plan.children, proposed)
-    }
-
-    /// Notes whether the peer has asked for networks that are not of the plan: then we ask, once that changes.
-    fn note_narrowed(&mut self, sa: &IkeSa, has_narrowed: bool) {
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(sa.plan)) {
-            planned.has_narrowed = has_narrowed;
-        }
     }
 
     /// Whether an IKE SA has room for one more child SA.

@@ -11,7 +11,7 @@ use trieste_packet::{LaneId, Outer};
 use super::config::MARKER_BYTES;
 use super::half_open::HalfOpenTable;
 use super::init::Attempt;
-use super::peer::Peer;
+use super::peer::{Peer, Planned};
 use super::sa::IkeSa;
 use super::{EngineConfig, EngineLoad, IkeEvent, Input};
 use crate::attempts::AttemptBudget;
@@ -114,6 +114,11 @@ impl IkeEngine {
     #[must_use]
     pub fn load(&self) -> Arc<EngineLoad> {
         Arc::clone(&self.load)
+    }
+
+    /// Returns one of the IKE SAs that there are to be with a peer.
+    pub(super) fn planned_mut(&mut self, lane: Option<LaneId>, plan: usize) -> Option<&mut Planned> {
+        self.peers.get_mut(&lane?)?.planned.get_mut(plan)
     }
 
     /// Queues messages, with the marker in front.

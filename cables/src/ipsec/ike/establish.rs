@@ -170,8 +170,7 @@ impl IkeEngine {
 
     /// The plan is without this IKE SA from here on.
     pub(super) fn unlist(&mut self, sa: &IkeSa) {
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        if let Some(planned) = peer.and_then(|peer| peer.planned.get_mut(sa.plan)) {
+        if let Some(planned) = self.planned_mut(sa.lane, sa.plan) {
             planned.sas.retain(|spi| *spi != sa.spi);
             if planned.attempt == Some(sa.spi) {
                 planned.attempt = None;

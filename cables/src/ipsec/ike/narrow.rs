@@ -9,10 +9,10 @@ pub(super) fn intersect(ours: &[Selector], theirs: &[Selector]) -> Vec<Selector>
     let mut found: Vec<Selector> = Vec::new();
     for theirs in theirs {
         for both in ours.iter().filter_map(|ours| ours.intersection(theirs)) {
-            if found.iter().any(|wider| is_within(&both, wider)) {
+            if found.iter().any(|wider| both.is_within(wider)) {
                 continue;
             }
-            found.retain(|narrower| !is_within(narrower, &both));
+            found.retain(|narrower| !narrower.is_within(&both));
             found.push(both);
         }
     }
@@ -35,21 +35,7 @@ pub(super) fn narrow(wanted: &[Selectors], proposed: &Selectors) -> Option<Selec
 
 /// Whether all of `answer` is part of what was proposed, and neither side is empty: a responder may narrow, not widen.
 pub(super) fn is_narrowed(proposed: &Selectors, answer: &Selectors) -> bool {
-    let fits = |answer: &[Selector], proposed: &[Selector]| {
-        !answer.is_empty() && answer.iter().all(|one| proposed.iter().any(|wider| is_within(one, wider)))
-    };
-    fits(&answer.local, &proposed.local) && fits(&answer.remote, &proposed.remote)
-}
-
-/// Whether there are packets that both are for.
-pub(super) fn overlap(a: &Selectors, b: &Selectors) -> bool {
-    let side =
-        |a: &[Selector], b: &[Selector]| a.iter().any(|a| b.iter().any(|b| a.intersection(b).is_some()));
-    side(&a.local, &b.local) && side(&a.remote, &b.remote)
-}
-
-fn is_within(narrower: &Selector, wider: &Selector) -> bool {
-    narrower.intersection(wider) == Some(*narrower)
+    !answer.local.is_empty() && !answer.remote.is_empty() && proposed.include(answer)
 }
 
 fn has_common_family(selectors: &Selectors) -> bool {

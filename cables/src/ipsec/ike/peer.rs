@@ -1,6 +1,6 @@
 //! A peer as the engine knows it: what there is to be with it, and what there is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::child::Child;
 use super::policy::{self, Mode, Plan};
 use super::retransmit::Backoff;
 use super::spis::SpiPool;
-use super::{EngineConfig, PeerConfig, narrow};
+use super::{EngineConfig, PeerConfig};
 use crate::attempts::{AttemptTimer, Due, NEW_FOR};
 use crate::boundary::Site;
 use crate::ipsec::announced::is_trieste;
@@ -169,15 +169,16 @@ impl Peer {
         has_to_ask
     }
 
-    /// Compares a child SA in use with the plan when that is due, and has it renewed if it lacks a network: one that both ends have
+    /// Compares the child SA in use with the plan when that is due, and has it renewed if it lacks a network: one that both ends have
     /// may be missing where an end has changed forth and back before the other one learnt of it.
-    pub(super) fn compare(&mut self, plan: usize, child: &Child, now: Instant) {
-        let Some(planned) = self.planned.get_mut(plan).filter(|planned| now >= planned.compare_at) else {
-            return;
+    pub(super) fn compare(&mut self, plan: usize, children: &BTreeMap<Spi, Child>, now: Instant) {
+        let planned = self.planned.get_mut(plan).filter(|planned| now >= planned.compare_at);
+        let Some(planned) = planned.filter(|_| self.is_trieste) else { return };
+        let lacks = |wanted: &Wanted| {
+            let newest = wanted.live.last().and_then(|spi| children.get(spi));
+            newest.is_some_and(|child| !child.selectors.include(&wanted.selectors))
         };
-        let wanted = planned.wanted.iter().filter(|wanted| wanted.live.last() == Some(&child.inbound));
-        let lacks = |wanted: &Wanted| !narrow::is_narrowed(&child.selectors, &wanted.selectors);
-        if self.is_trieste && wanted.into_iter().any(lacks) {
+        if planned.wanted.iter().any(lacks) {
             planned.version += 1;
             planned.least_version = planned.version;
             planned.compare_after = COMPARE_AFTER.1.min(planned.compare_after * 2);
@@ -304,8 +305,6 @@ fn courtesy(config: &PeerConfig, mode: Mode, settings: &EngineConfig) -> Duratio
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::attempts::AttemptBudget;
     use crate::ipsec::link;

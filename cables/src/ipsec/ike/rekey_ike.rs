@@ -205,8 +205,7 @@ impl IkeEngine {
     /// Returns `true` if the peer may have another IKE SA already. One that asks without end gets no key agreement for it.
     fn may_ask_for_ike(&mut self, sa: &IkeSa, now: Instant) -> bool {
         let allowance = self.config.ike_requests;
-        let peer = sa.lane.and_then(|lane| self.peers.get_mut(&lane));
-        let planned = peer.and_then(|peer| peer.planned.get_mut(sa.plan));
+        let planned = self.planned_mut(sa.lane, sa.plan);
         planned.is_some_and(|planned| planned.ike_requests.take(allowance, now))
     }
 

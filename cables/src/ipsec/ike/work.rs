@@ -34,7 +34,9 @@ impl IkeEngine {
         if !doomed.is_empty() {
             return self.delete_children(sa, doomed, now);
         }
-        self.compare(sa, now);
+        if let Some(peer) = sa.lane.and_then(|lane| self.peers.get_mut(&lane)) {
+            peer.compare(sa.plan, &sa.children, now);
+        }
         if now >= sa.patience {
             if now >= sa.rekey_at && self.is_needed(sa) {
                 return self.ask_for_ike(sa, now);
@@ -48,18 +50,6 @@ impl IkeEngine {
         }
         if sa.wants_probe || now >= sa.last_life() + self.config.dpd_interval {
             self.probe(sa, now);
-        }
-    }
-
-    /// Compares the child SA in use with the plan.
-    fn compare(&mut self, sa: &IkeSa, now: Instant) {
-        let Some(peer) = sa.lane.and_then(|lane| self.peers.get_mut(&lane)) else { return };
-        let newest = sa
-            .children
-            .values()
-            .find(|child| child.state == ChildState::Installed && peer.is_newest(sa.plan, child.inbound));
-        if let Some(child) = newest {
-            peer.compare(sa.plan, child, now);
         }
     }
 

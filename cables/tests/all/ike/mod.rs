@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use trieste_cables::Site;
 use trieste_cables::ipsec::ike::{EngineConfig, IkeEngine, IkeEvent, Input, PeerConfig, PeerReport};
 use trieste_cables::ipsec::{
-    ChildSa, EspPath, LaneNews, LaneOrder, LanePort, Outbound, Selector, Selectors, Spi, link,
+    ChildSa, EspPath, LaneNews, LaneOrder, LanePort, Outbound, Selectors, Spi, link,
 };
 use trieste_packet::{LaneId, Outer};
 use trieste_simulator::{Link, Queue, Random};
@@ -64,9 +64,9 @@ impl ModelLane {
                     let gone = self.pairs.iter().find(|pair| pair.sa.inbound == spi);
                     let Some(selectors) = gone.map(|pair| pair.sa.selectors.clone()) else { continue };
                     let same =
-                        |pair: &&mut ModelPair| !pair.is_retired && overlap(&pair.sa.selectors, &selectors);
+                        |pair: &&mut ModelPair| !pair.is_retired && pair.sa.selectors.overlap(&selectors);
                     let alive = self.pairs.iter().any(|pair| {
-                        pair.may_seal && !pair.is_retired && overlap(&pair.sa.selectors, &selectors)
+                        pair.may_seal && !pair.is_retired && pair.sa.selectors.overlap(&selectors)
                     });
                     if let (false, Some(heir)) = (alive, self.pairs.iter_mut().rev().find(same)) {
                         heir.may_seal = true;
@@ -104,13 +104,6 @@ impl ModelLane {
 fn covers(wide: &Selectors, narrow: &Selectors) -> bool {
     let (local, remote) = (narrow.local.first(), narrow.remote.first());
     matches!((local, remote), (Some(local), Some(remote)) if wide.covers(local.first, remote.first))
-}
-
-fn overlap(a: &Selectors, b: &Selectors) -> bool {
-    let meet = |a: &[Selector], b: &[Selector]| {
-        a.iter().any(|one| b.iter().any(|other| one.intersection(other).is_some()))
-    };
-    meet(&a.local, &b.local) && meet(&a.remote, &b.remote)
 }
 
 /// A gateway.
