@@ -136,12 +136,13 @@ impl Engine {
         first_lane: u16,
     ) -> Self {
         let membership = Fleet::new(GatewayKey::of(&local.site.cable_name), 0, Instant::now());
+        let subnets_by_age = local.site.subnets.clone();
         Self {
             local,
             kind,
             ike: None,
             raw_esp: Offloads::NONE,
-            subnets_by_age: Vec::new(),
+            subnets_by_age,
             tables,
             numbers: Numbers::new(workers.iter().map(|worker| worker.id), first_lane),
             workers,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use trieste_cables::{CableKind, Site};
 use trieste_control::connection_status::StatusMachine;
 use trieste_packet::{CableId, LaneId};
 use trieste_pipeline::LaneReport;
@@ -24,6 +25,14 @@ pub(super) struct Cable {
     pub(super) pass: u64,
     /// Whether it was negotiated for networks that are not ours any more.
     pub(super) is_outdated: bool,
+}
+
+impl Cable {
+    /// Sets the networks that its ends have, `near` being ours.
+    pub(super) fn set_networks(&self, kind: &dyn CableKind, near: &Site) {
+        let [near, far] = [self.peer.near(near), self.peer.site()];
+        kind.set_networks(self.lane.lane, &near.subnets, &far.subnets);
+    }
 }
 
 /// The cables and gateways that the status is about, in its order: found out once for all looks at their states.

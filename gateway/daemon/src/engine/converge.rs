@@ -277,13 +277,12 @@ impl Engine {
         cable.peer = Arc::clone(peer);
         cable.choice = choice;
         let is_watched_otherwise = std::mem::replace(&mut cable.watch, watch) != watch;
-        if is_watched_otherwise {
-            self.send(lane, LaneCommand::Watch { lane, watch });
-        }
         if has_other_networks {
             tracing::info!(endpoint = %peer.name, "the peer's Endpoint has other networks");
-            let [near, far] = [peer.near(&self.local.site), peer.site()];
-            self.kind.set_networks(lane, &near.subnets, &far.subnets);
+            cable.set_networks(&*self.kind, &self.local.site);
+        }
+        if is_watched_otherwise {
+            self.send(lane, LaneCommand::Watch { lane, watch });
         }
         if has_moved {
             tracing::info!(endpoint = %peer.name, peer = %address, "the peer's Endpoint has another address");

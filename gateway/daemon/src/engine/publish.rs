@@ -60,10 +60,8 @@ impl Engine {
         self.networks = Networks::default();
         self.publish();
         for cable in self.cables.iter_mut() {
-            let remote = cable.peer.site();
-            cable.is_outdated |= self.kind.is_bound_to_networks(&remote);
-            let local = cable.peer.near(&self.local.site);
-            self.kind.set_networks(cable.lane.lane, &local.subnets, &remote.subnets);
+            cable.is_outdated |= self.kind.is_bound_to_networks(&cable.peer.site());
+            cable.set_networks(&*self.kind, &self.local.site);
         }
     }
 

@@ -403,6 +403,13 @@ async fn other_networks_of_ours_are_in_the_tables_at_once_and_who_overlaps_them_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_network_of_the_start_is_older_than_one_that_is_published_before_it_later() {
+    let mut rig = Rig::new(1);
+    rig.engine.set_subnets(["10.77.0.0/24", "10.1.0.0/16"].map(|net| net.parse().unwrap()).into());
+    assert_eq!(rig.engine.subnets_by_age, ["10.1.0.0/16", "10.77.0.0/24"].map(|net| net.parse().unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoints_of_our_own_cluster_are_ignored() {
     let mut rig = Rig::new(1);
     let endpoints = [endpoint("a", 1, 9, 1)];
