@@ -38,7 +38,6 @@ pub mod config;
 pub mod constants;
 pub mod deliverer;
 pub mod departures;
-mod difference;
 pub mod driver;
 pub mod events;
 pub mod family;

@@ -367,8 +367,9 @@ impl<H: Host> Reconciler<H> {
             }
             pass.record(change, outcome);
         }
-        if let Some(more) = pass.made.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-            info!(driver = self.driver.name(), more, "more changes of the same pass");
+        let made = pass.made.len();
+        if made > MOST_LINES {
+            info!(driver = self.driver.name(), more = made - MOST_LINES, "more changes of the same pass");
         }
         pass.failed.into_iter().cloned().collect()
     }

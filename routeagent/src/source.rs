@@ -24,13 +24,13 @@ use trieste_control::members::paths_namespace;
 use trieste_control::services::{self, Frontend, Service};
 use trieste_control::store::{Store, StoreError, StoreEvent};
 use trieste_control::timer::sleep_until;
+use trieste_reconcile::renew;
 
 use crate::agent::Report;
 use crate::clusterset::{self, Clusterset};
 use crate::condition::Condition;
 use crate::deliverer;
 use crate::departures::Departures;
-use crate::difference::renew;
 use crate::schedule::{GATHER, rest_after};
 use crate::view::ClusterView;
 use caches::Caches;

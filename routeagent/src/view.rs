@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use trieste_control::api::ClusterNetworks;
+use trieste_reconcile::renew;
 
 use crate::clusterset::Clusterset;
 use crate::condition::Condition;
-use crate::difference::renew;
 use crate::state::{Cluster, ClusterNode, Endpoint, Services};
 
 /// The objects of the store, parsed: everything a driver needs but the node itself.

@@ -9,10 +9,11 @@ use trieste_control::network_map::NetworkMap;
 
 use super::claimants::Claimants;
 use super::refusals::fail_closed;
+use trieste_reconcile::Difference;
+
 use crate::admit::{Admission, Basis, Claims, admit, admit_some, carved};
 use crate::condition::Condition;
 use crate::constants::{TABLE_GATEWAY, TABLE_MAIN};
-use crate::difference::Difference;
 use crate::driver::{Desired, Memory};
 use crate::family::Family;
 use crate::grace::Turnover;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use trieste_reconcile::differences;
 
 use crate::constants::{METRIC_FAIL_CLOSED, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN};
-use crate::difference::differences;
 use crate::family::Family;
 use crate::hostnet::Route;
 use crate::observed::{ObservedRoute, RouteKind};

@@ -21,7 +21,7 @@ use crate::lab::Lab;
 use crate::mesh::{Mesh, Side};
 use crate::netns::{self, Namespace};
 use crate::ovn::OvnNode;
-use crate::ovn::pair::{OvnTopology, sync_on};
+use crate::ovn::pair::{OvnTopology, sync_on, with_ovn};
 use crate::pair::CONNECT_TIMEOUT;
 use crate::topology::{Plan, Topology};
 use crate::wait::eventually;
@@ -72,10 +72,7 @@ impl OvnNodes {
         }
         let mut settings = Settings::of(lab);
         let west = Side::start(lab, plan.cluster("west"), &settings)?;
-        let plugin = "SUBMARINER_NETWORKPLUGIN=OVNKubernetes".to_owned();
-        let topology_variable = format!("TRIESTE_OVN_TOPOLOGY={}", topology.name());
-        settings.wrap =
-            ["env".to_owned(), plugin, topology_variable, "TRIESTE_PLUGIN_SYNC=true".to_owned()].into();
+        settings.wrap = with_ovn(topology);
         let east = Side::start(lab, plan.cluster("east"), &settings)?;
         annotate(&east, zones)?;
         let mesh = Mesh { sides: vec![east, west], plan, lab: lab.clone(), interval: flow::INTERVAL };

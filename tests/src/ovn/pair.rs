@@ -76,10 +76,7 @@ impl OvnPair {
         let mut settings = Settings::of(lab);
         settings.extra.extend(extra.iter().cloned());
         let west = Cluster::start(lab, plan.cluster("west"), &settings)?;
-        let plugin = "SUBMARINER_NETWORKPLUGIN=OVNKubernetes".to_owned();
-        let topology_variable = format!("TRIESTE_OVN_TOPOLOGY={}", topology.name());
-        settings.wrap =
-            ["env".to_owned(), plugin, topology_variable, "TRIESTE_PLUGIN_SYNC=true".to_owned()].into();
+        settings.wrap = with_ovn(topology);
         let east = Cluster::start(lab, plan.cluster("east"), &settings)?;
         let mut pair = Self { sync: None, east, west, ovn, topology, plan: plan.clone(), lab: lab.clone() };
         pair.start_sync()?;
@@ -160,6 +157,14 @@ impl OvnPair {
         }
         self.ovn.nbctl(&["--wait=hv", "sync"]).map(drop)
     }
+}
+
+/// Returns the command in front of a program of a cluster with OVN-Kubernetes: the variables that `join` gives such members.
+pub(super) fn with_ovn(topology: OvnTopology) -> Vec<String> {
+    let topology = format!("TRIESTE_OVN_TOPOLOGY={}", topology.name());
+    ["env", "SUBMARINER_NETWORKPLUGIN=OVNKubernetes", &topology, "TRIESTE_PLUGIN_SYNC=true"]
+        .map(str::to_owned)
+        .into()
 }
 
 /// Completes a run of the worker on a node of a cluster with OVN-Kubernetes, but for OVN's databases and the topology.

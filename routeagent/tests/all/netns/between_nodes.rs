@@ -6,19 +6,9 @@ use std::time::{Duration, Instant};
 use super::cluster::{NODES, cluster, connect_remote, everything, install, put_gateway, talk};
 use super::lab::{Lab, SEEN, eventually, finish};
 
-/// Makes a cluster, or ends the test where it is known that there is no root.
-macro_rules! cluster {
-    () => {
-        match cluster() {
-            Some(lab) => lab,
-            None => return,
-        }
-    };
-}
-
 #[test]
 fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_everybodys_filters() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     install(&lab);
 
     for (place, _, net, _) in NODES {
@@ -47,7 +37,7 @@ fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_every
 
 #[test]
 fn a_cluster_that_a_node_has_not_heard_of_gets_no_answer_in_clear() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     lab.delete_endpoint("b");
     install(&lab);
     // A veth pair stands for the gateway's device: its questions for the next hop have to pass the node's strict filter.
@@ -82,7 +72,7 @@ fn a_cluster_that_a_node_has_not_heard_of_gets_no_answer_in_clear() {
 
 #[test]
 fn a_workers_state_is_upstreams_and_a_second_run_plans_nothing() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     install(&lab);
 
     let routes = lab.ip("w1", &["route", "show", "proto", "static"]);
@@ -120,7 +110,7 @@ fn a_workers_state_is_upstreams_and_a_second_run_plans_nothing() {
 
 #[test]
 fn whatever_is_removed_or_altered_is_seen_and_back() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     let _agents: Vec<_> =
         NODES.iter().map(|(place, hostname, ..)| lab.start_agent_on(place, hostname)).collect();
     settled(&lab);
@@ -170,7 +160,7 @@ fn whatever_is_removed_or_altered_is_seen_and_back() {
 
 #[test]
 fn a_gateway_that_moves_takes_the_traffic_along_and_nothing_leaves_in_clear() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     let _agents: Vec<_> =
         NODES.iter().map(|(place, hostname, ..)| lab.start_agent_on(place, hostname)).collect();
     settled(&lab);
@@ -221,7 +211,7 @@ impl Drop for Ends<'_> {
 
 #[test]
 fn uninstalling_leaves_no_difference_on_any_node() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     lab.run("w1", "iptables-legacy", &["-P", "FORWARD", "DROP"]);
     // Neighbours and connections that the kernel learns by itself are there before.
     let before: Vec<String> = NODES.iter().map(|(place, ..)| everything(&lab, place)).collect();
@@ -245,7 +235,7 @@ fn uninstalling_leaves_no_difference_on_any_node() {
 
 #[test]
 fn where_the_plugin_delivers_its_device_is_loosened_and_given_back_its_setting() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     let mut agent = lab.agent_on("w1", "a-w1", &["--once"]);
     agent.env("SUBMARINER_NETWORKPLUGIN", "calico");
     let text = finish(&mut agent);
@@ -257,7 +247,7 @@ fn where_the_plugin_delivers_its_device_is_loosened_and_given_back_its_setting()
 
 #[test]
 fn a_worker_takes_what_the_network_delivers_while_upstreams_agent_is_on_the_gateways_node() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     // As upstream's agent leaves it: workers send to the gateway's node, which sends by the network.
     let vxlan = "link add vx-submariner type vxlan id 100 dstport 4800 nolearning";
     lab.ip("gw1", &vxlan.split(' ').collect::<Vec<_>>());
@@ -294,7 +284,7 @@ fn a_worker_takes_what_the_network_delivers_while_upstreams_agent_is_on_the_gate
 
 #[test]
 fn packets_pass_where_the_older_half_of_the_kernel_drops_them() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     let places = [("iptables-legacy", "w1"), ("ip6tables-legacy", "w1"), ("iptables-legacy", "gw1")];
     for (program, place) in places {
         lab.run(place, program, &["-P", "FORWARD", "DROP"]);
@@ -311,7 +301,7 @@ fn packets_pass_where_the_older_half_of_the_kernel_drops_them() {
 
 #[test]
 fn upstreams_device_is_replaced_and_upstreams_agents_on_other_nodes_are_served() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     // As upstream's agent leaves it: a peer instead of entries, a random MAC address.
     for place in ["w1", "w2"] {
         let net = if place == "w1" { "3.21" } else { "4.22" };
@@ -340,7 +330,7 @@ fn upstreams_device_is_replaced_and_upstreams_agents_on_other_nodes_are_served()
 
 #[test]
 fn a_foreign_device_of_that_name_is_told_and_the_node_stays_closed() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     lab.pair("w1", "vx-submariner", "wan", "strange");
     lab.ip("w1", &["link", "set", "vx-submariner", "up"]);
 
@@ -355,7 +345,7 @@ fn a_foreign_device_of_that_name_is_told_and_the_node_stays_closed() {
 
 #[test]
 fn firewalld_and_a_chain_that_nobody_can_help_are_told_apart() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     lab.nft(
         "w1",
         "
@@ -381,7 +371,7 @@ table inet corporate {
 
 #[test]
 fn a_table_that_firewalld_owns_is_told_and_the_pass_is_good() {
-    let lab = cluster!();
+    let Some(lab) = cluster() else { return };
     let mut owner = lab.command("w1", "nft").arg("-i").stdin(std::process::Stdio::piped()).spawn().unwrap();
     let table = "add table inet firewalld { flags owner; }\n\
         add chain inet firewalld filter_FORWARD { type filter hook forward priority 10; policy accept; }\n\
