@@ -33,7 +33,8 @@ pub trait Host {
 }
 
 /// A pass over the changes of a plan, and its result. [`pass`] is one for a [`Host`]; who waits for changes in another way, such
-/// as asynchronously, writes the same loop around [`Pass::next_change`] and [`Pass::record`].
+/// as asynchronously or several at once, writes the same loop around [`Pass::next_change`] or [`Pass::next_changes`], and
+/// [`Pass::record`].
 #[derive(Debug, Clone)]
 pub struct Pass<C, E> {
     left: std::vec::IntoIter<C>,
@@ -63,6 +64,23 @@ impl<C, E> Pass<C, E> {
             }
             self.waiting.push(change);
         }
+    }
+
+    /// Returns the next change to make, and with it those directly after it that are to be made together with it: `goes_with`
+    /// returns `true` for two that follow one another and do not wait for each other. Nothing once there are no more.
+    pub fn next_changes(
+        &mut self,
+        mut waits: impl FnMut(&C, &[C]) -> bool,
+        goes_with: impl Fn(&C, &C) -> bool,
+    ) -> Vec<C> {
+        let mut changes: Vec<C> = self.next_change(&mut waits).into_iter().collect();
+        while let (Some(last), Some(next)) = (changes.last(), self.left.as_slice().first())
+            && goes_with(last, next)
+        {
+            let Some(next) = self.left.next() else { break };
+            if waits(&next, &self.failed) { self.waiting.push(next) } else { changes.push(next) }
+        }
+        changes
     }
 
     /// Records what became of a change. A failure does not end the pass.

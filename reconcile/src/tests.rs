@@ -114,3 +114,23 @@ fn of_several_in_one_place_the_right_one_stays() {
     assert_eq!(at(&[(1, true), (2, true)]), [Step::Change((1, true), 5), Step::Remove((2, true))]);
     assert_eq!(at(&[(1, true), (2, false)]), [Step::Blocked(5, (2, false))]);
 }
+
+#[test]
+fn changes_that_go_together_are_made_together_but_for_those_that_wait() {
+    let mut pass: crate::Pass<u8, &str> = crate::Pass::new([1, 3, 5, 2, 7, 9, 4]);
+    let are_odd = |last: &u8, next: &u8| last % 2 == 1 && next % 2 == 1;
+    let waits = |change: &u8, failed: &[u8]| *change == 9 && failed.contains(&3);
+    let mut batches = Vec::new();
+    loop {
+        let batch = pass.next_changes(waits, are_odd);
+        if batch.is_empty() {
+            break;
+        }
+        for change in &batch {
+            pass.record(*change, if *change == 3 { Err("refused") } else { Ok(()) });
+        }
+        batches.push(batch);
+    }
+    assert_eq!(batches, [&[1, 3, 5][..], &[2], &[7], &[4]]);
+    assert_eq!((pass.waiting, pass.failed, pass.made), (vec![9], vec![3], vec![1, 5, 2, 7, 4]));
+}

@@ -68,7 +68,49 @@ impl fmt::Display for Change {
     }
 }
 
+/// One step that concerns a route alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteChange<'a> {
+    /// Adds it; fails if its place is taken.
+    Add(&'a Route),
+    /// Puts it in the place of one of ours.
+    Replace(&'a Route),
+    /// Removes one of ours.
+    Remove(&'a ObservedRoute),
+}
+
+impl RouteChange<'_> {
+    /// Returns the route that is written or removed.
+    #[must_use]
+    pub fn route(&self) -> ObservedRoute {
+        match self {
+            Self::Add(route) | Self::Replace(route) => ObservedRoute::from_route(route),
+            Self::Remove(route) => (*route).clone(),
+        }
+    }
+}
+
 impl Change {
+    /// Returns the change of a route that it is, if it is one.
+    #[must_use]
+    pub fn of_route(&self) -> Option<RouteChange<'_>> {
+        match self {
+            Self::AddRoute(route) => Some(RouteChange::Add(route)),
+            Self::ReplaceRoute(route) => Some(RouteChange::Replace(route)),
+            Self::RemoveRoute(route) => Some(RouteChange::Remove(route)),
+            Self::Set(..)
+            | Self::AddRule(_)
+            | Self::RemoveRule(_)
+            | Self::Guard(_)
+            | Self::Services(_)
+            | Self::Clusterset(_)
+            | Self::Foreign(_)
+            | Self::BetweenNodes(_)
+            | Self::Nexthops(_)
+            | Self::Takeover(_) => None,
+        }
+    }
+
     /// Returns `true` if it must not be made while the packet filter is not in place: it opens the VXLAN between nodes, or
     /// leads there.
     #[must_use]

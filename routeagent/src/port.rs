@@ -133,4 +133,16 @@ pub trait Host {
     ///
     /// The kernel refused, or the tool for it is missing. Nothing is half done then.
     fn apply(&self, change: &Change) -> impl Future<Output = Result<(), PortError>>;
+
+    /// Applies changes in their order, each whatever became of those before, and returns what became of each. The host may
+    /// begin one before the last is done, where it keeps the order.
+    fn apply_all(&self, changes: &[&Change]) -> impl Future<Output = Vec<Result<(), PortError>>> {
+        async move {
+            let mut outcomes = Vec::with_capacity(changes.len());
+            for change in changes {
+                outcomes.push(self.apply(change).await);
+            }
+            outcomes
+        }
+    }
 }

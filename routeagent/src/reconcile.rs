@@ -349,29 +349,37 @@ impl<H: Host> Reconciler<H> {
                 conditions.extend(condition.flatten());
                 has_to_wait
             };
-            let Some(change) = pass.next_change(waits) else { break };
-            let outcome = self.host.apply(change).await;
-            match &outcome {
-                Ok(()) if pass.made.len() < MOST_LINES => {
-                    info!(driver = self.driver.name(), %change, "change made");
-                }
-                Ok(()) => debug!(driver = self.driver.name(), %change, "change made"),
-                Err(error) => {
-                    debug!(%change, %error, "cannot apply change");
-                    conditions.insert(if let PortError::NoNft = error {
-                        Condition::NoNft
-                    } else {
-                        Condition::Failed { change: change.to_string(), error: error.to_string() }
-                    });
-                }
+            let are_routes =
+                |last: &&Change, next: &&Change| last.of_route().is_some() && next.of_route().is_some();
+            let changes = pass.next_changes(waits, are_routes);
+            if changes.is_empty() {
+                break;
             }
-            pass.record(change, outcome);
+            let outcomes = self.host.apply_all(&changes).await;
+            for (change, outcome) in changes.into_iter().zip(outcomes) {
+                conditions.extend(self.log(change, &outcome, pass.made.len()));
+                pass.record(change, outcome);
+            }
         }
         let made = pass.made.len();
         if made > MOST_LINES {
             info!(driver = self.driver.name(), more = made - MOST_LINES, "more changes of the same pass");
         }
         pass.failed.into_iter().cloned().collect()
+    }
+
+    /// Logs what became of a change, one by one only for the first of a pass; returns the condition of one that failed.
+    fn log(&self, change: &Change, outcome: &Result<(), PortError>, made: usize) -> Option<Condition> {
+        match outcome {
+            Ok(()) if made < MOST_LINES => info!(driver = self.driver.name(), %change, "change made"),
+            Ok(()) => debug!(driver = self.driver.name(), %change, "change made"),
+            Err(PortError::NoNft) => return Some(Condition::NoNft),
+            Err(error) => {
+                debug!(%change, %error, "cannot apply change");
+                return Some(Condition::Failed { change: change.to_string(), error: error.to_string() });
+            }
+        }
+        None
     }
 }
 

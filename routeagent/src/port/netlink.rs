@@ -4,6 +4,7 @@ mod between_nodes;
 mod conntrack;
 pub mod nexthops;
 mod parse;
+mod routes;
 mod rules;
 
 use std::cell::RefCell;
@@ -13,10 +14,7 @@ use std::net::IpAddr;
 use futures::{Stream, TryStreamExt};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
-    RouteScope, RouteType,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion};
 use tracing::warn;
@@ -25,14 +23,14 @@ use trieste_control::devices::UPSTREAM_VXLAN_CABLE;
 use self::nexthops::Nexthops;
 use super::sysctl::Sysctls;
 use super::{Host, PortError, Query, iptables, nft, submariner};
-use crate::change::Change;
-use crate::constants::{MARK, PROTOCOL, RULE_PROTOCOL, TABLE_DELIVERY, TABLE_GATEWAY, TABLE_MAIN, VX_DEVICE};
+use crate::change::{Change, RouteChange};
+use crate::constants::{MARK, RULE_PROTOCOL, VX_DEVICE};
 use crate::family::Family;
 use crate::guard::ObservedGuard;
-use crate::hostnet::{Route, Rule, Sysctl};
+use crate::hostnet::{Rule, Sysctl};
 use crate::nexthops::NexthopChange;
 use crate::nft::{CLUSTERSET_TABLE, SERVICES_TABLE};
-use crate::observed::{Link, Observed, ObservedRoute, ObservedRule};
+use crate::observed::{Link, Observed, ObservedRule};
 use crate::services::ObservedServices;
 use crate::services::render::render;
 use crate::state::{DeviceAddress, ResolvedRoute};
@@ -74,44 +72,6 @@ impl Kernel {
         Ok(messages.iter().filter_map(parse::rule).collect())
     }
 
-    /// Reads the routes that could be ours or in the way: all of the gateway and delivery tables, and of the main table
-    /// refusals of our protocol and what leads out of the device between nodes.
-    async fn routes(
-        &self,
-        family: Family,
-        names: &BTreeMap<u32, &str>,
-    ) -> Result<Vec<ObservedRoute>, PortError> {
-        let of_table = |table: u32| {
-            let mut filter = RouteMessage::default();
-            filter.header.address_family = address_family(family);
-            filter.header.table = header_table(table);
-            filter
-        };
-        let mut refusals = of_table(TABLE_MAIN);
-        refusals.header.protocol = RouteProtocol::from(PROTOCOL);
-        refusals.header.kind = RouteType::Unreachable;
-        let mut filters = vec![of_table(TABLE_GATEWAY), of_table(TABLE_DELIVERY), refusals];
-        if let Some((index, _)) = names.iter().find(|(_, name)| **name == VX_DEVICE) {
-            let mut between_nodes = of_table(TABLE_MAIN);
-            between_nodes.attributes.push(RouteAttribute::Oif(*index));
-            filters.push(between_nodes);
-        }
-        let mut routes = Vec::new();
-        for filter in filters {
-            let messages = match collect(self.handle().route().get(filter).execute()).await {
-                Ok(messages) => messages,
-                // A table that was never written to does not exist.
-                Err(error) if is_not_found(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            routes.extend(messages.iter().filter_map(|message| parse::route(message, names)));
-        }
-        // A dump that is changed under way can report a route twice.
-        routes.sort();
-        routes.dedup();
-        Ok(routes)
-    }
-
     /// Looks up the route to an address in the main table; `None` if there is none.
     async fn lookup_route(&self, to: IpAddr, names: &BTreeMap<u32, &str>) -> Option<ResolvedRoute> {
         let mut message = RouteMessage::default();
@@ -132,20 +92,6 @@ impl Kernel {
             Err(_) => None,
         }
         .ok_or_else(|| PortError::NoDevice(device.to_owned()))
-    }
-
-    async fn message(&self, route: &ObservedRoute) -> Result<RouteMessage, PortError> {
-        let device = match &route.device {
-            Some(name) => Some(self.index_of(name).await?),
-            None => None,
-        };
-        Ok(route_message(route, device))
-    }
-
-    async fn write(&self, route: &Route, replace: bool) -> Result<(), PortError> {
-        let request = self.handle().route().add(self.message(&ObservedRoute::from_route(route)).await?);
-        let request = if replace { request.replace() } else { request };
-        request.execute().await.map_err(refused)
     }
 }
 
@@ -186,14 +132,27 @@ impl Host for Kernel {
         Ok(observed)
     }
 
+    async fn apply_all(&self, changes: &[&Change]) -> Vec<Result<(), PortError>> {
+        let mut outcomes = Vec::new();
+        for run in changes.chunk_by(|this, next| this.of_route().is_some() && next.of_route().is_some()) {
+            match run {
+                [change] => outcomes.push(self.apply(change).await),
+                routes => {
+                    let routes: Vec<RouteChange<'_>> =
+                        routes.iter().filter_map(|change| change.of_route()).collect();
+                    outcomes.extend(self.write_routes(&routes).await);
+                }
+            }
+        }
+        outcomes
+    }
+
     async fn apply(&self, change: &Change) -> Result<(), PortError> {
         match change {
             Change::Set(setting, value) => self.sysctls.write(setting, *value),
-            Change::AddRoute(route) => self.write(route, false).await,
-            Change::ReplaceRoute(route) => self.write(route, true).await,
-            Change::RemoveRoute(route) => {
-                let message = self.message(route).await?;
-                self.handle().route().del(message).execute().await.map_err(refused)
+            Change::AddRoute(_) | Change::ReplaceRoute(_) | Change::RemoveRoute(_) => {
+                let outcomes = self.write_routes(&change.of_route().into_iter().collect::<Vec<_>>()).await;
+                outcomes.into_iter().collect()
             }
             Change::AddRule(rule) => {
                 let mut request = self.handle().rule().add();
@@ -354,33 +313,5 @@ fn rule_message(rule: &Rule) -> RuleMessage {
         message.attributes.push(RuleAttribute::FwMark(mark));
         message.attributes.push(RuleAttribute::FwMask(mask));
     }
-    message
-}
-
-/// Describes a route for the kernel, fully enough to remove exactly it.
-fn route_message(route: &ObservedRoute, device: Option<u32>) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    let header = &mut message.header;
-    header.address_family = address_family(Family::of_net(&route.destination));
-    header.destination_prefix_length = route.destination.prefix_len();
-    header.tos = route.tos;
-    header.table = header_table(route.table);
-    header.protocol = RouteProtocol::from(route.protocol);
-    header.scope = RouteScope::from(route.scope);
-    header.kind = parse::route_type(route.kind);
-    message.attributes.extend([
-        RouteAttribute::Destination(RouteAddress::from(route.destination.addr())),
-        RouteAttribute::Table(route.table),
-        RouteAttribute::Priority(route.metric),
-    ]);
-    message.attributes.extend(device.map(RouteAttribute::Oif));
-    message.attributes.extend(route.nexthop.map(RouteAttribute::NhId));
-    message.attributes.extend(route.via.map(|via| RouteAttribute::Gateway(via.into())));
-    if route.via.is_some() && route.table == TABLE_DELIVERY {
-        // Whatever happens to the device's own address meanwhile.
-        message.header.flags |= RouteFlags::Onlink;
-    }
-    message.attributes.extend(route.source.map(|source| RouteAttribute::PrefSource(source.into())));
-    message.attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
     message
 }

@@ -23,6 +23,7 @@ mod plugin_cilium;
 mod plugin_macvlan;
 mod plugin_ovn;
 mod reconcile;
+mod routes;
 mod services;
 mod several;
 mod source_guard;

@@ -1,6 +1,7 @@
 use netlink_packet_route::route::{RouteHeader, RouteMetric, RoutePreference, RouteProtocol};
 
-use super::super::{route_message, rule_message};
+use super::super::routes::route_message;
+use super::super::rule_message;
 use super::{route as read_route, rule as read_rule, *};
 use crate::hostnet::{Hop, Route};
 
