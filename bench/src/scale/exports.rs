@@ -34,6 +34,9 @@ const CHANGES: u32 = 10;
 /// Between two of them.
 const BETWEEN: Duration = Duration::from_millis(500);
 
+/// Seconds that one more export may take.
+const ONE_MORE: Bar = Bar::Below(0.3);
+
 /// A cluster with globalnet, and where its objects are written. Fields are in the order in which they have to end.
 pub(super) struct Bed<'a> {
     options: &'a Options,
@@ -59,8 +62,10 @@ pub(super) struct Row {
     written_s: f64,
     /// Seconds from then until the last export had its address.
     last_allocated_s: f64,
-    /// The same for one more.
+    /// The same for one more, at once after them.
     one_more_s: f64,
+    /// The same for one more, after the rest.
+    one_more_at_rest_s: f64,
     /// At rest.
     rest: Used,
     /// Processor time of the gateway for each endpoint that changed, milliseconds; without endpoints nothing changes.
@@ -117,6 +122,8 @@ impl<'a> Bed<'a> {
         let rest = self.usage()?;
         resting()?;
         let rest = self.usage()?.since(&rest);
+        self.export(exports + 1)?;
+        let one_more_at_rest = self.wait_allocated([exports + 1].into())?;
         Ok(Row {
             exports,
             endpoints: self.options.endpoints,
@@ -124,6 +131,7 @@ impl<'a> Bed<'a> {
             written_s: written.as_secs_f64(),
             last_allocated_s: last_allocated.as_secs_f64(),
             one_more_s: one_more.as_secs_f64(),
+            one_more_at_rest_s: one_more_at_rest.as_secs_f64(),
             rest,
             one_endpoint_cpu_ms: if slices > 0 { self.change_endpoints(exports, &rest)? } else { 0.0 },
             before_mib: before.mib(),
@@ -219,7 +227,8 @@ impl Row {
         let bare = |name, value, resolution, growth| Figure { name, value, resolution, growth, bar: None };
         let mut figures = vec![
             bare("last allocated, s", self.last_allocated_s, STEP_S, Growth::Total),
-            figure("one more export, s", self.one_more_s, STEP_S, Growth::PerChange, Bar::Below(0.3)),
+            figure("one more export, s", self.one_more_s, STEP_S, Growth::PerChange, ONE_MORE),
+            figure("one more at rest, s", self.one_more_at_rest_s, STEP_S, Growth::PerChange, ONE_MORE),
             bare("one endpoint, CPU ms", self.one_endpoint_cpu_ms, 0.0, Growth::Free),
         ];
         figures.extend(self.rest.figures(self.rest_s, ["another's, %", "another's, MiB"]));
