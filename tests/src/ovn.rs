@@ -171,18 +171,18 @@ impl OvnNode {
             format!("external_ids:hostname={}", self.node.name),
             format!("external_ids:ovn-remote={}", self.address("sb")),
             "external_ids:ovn-encap-type=geneve".to_owned(),
-            "external_ids:ovn-encap-ip=127.0.0.1".to_owned(),
+            // From the start, so that no tunnel of another node has to follow it.
+            format!("external_ids:ovn-encap-ip={}", self.geneve_address()),
             "external_ids:ovn-bridge-datapath-type=netdev".to_owned(),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         self.vsctl(&[&["--no-wait", "set", "Open_vSwitch", "."], &settings[..]].concat())?;
         let conf = self.address("conf");
-        for (program, more) in [("ovs-vswitchd", Some("--disable-system")), ("ovn-controller", None)] {
-            let run = self.wrapped(self.node.namespace.run(program)).args(["--no-chdir"]);
-            // Not every version of ovn-controller can be told where its control socket is; it is in the folder.
-            let run = run.args(more).arg(&conf);
-            self.start_daemon(lab, program, &run)?;
-        }
+        let run = self.daemon("ovs-vswitchd", "ovs-vswitchd").args(["--disable-system", &conf]);
+        self.start_daemon(lab, "ovs-vswitchd", &run)?;
+        // Not every version of ovn-controller can be told where its control socket is; it is in the folder.
+        let run = self.wrapped(self.node.namespace.run("ovn-controller")).args(["--no-chdir", &conf]);
+        self.start_daemon(lab, "ovn-controller", &run)?;
         eventually("ovn-controller to make br-int", START, || self.vsctl(&["br-exists", "br-int"])).map(drop)
     }
 
@@ -286,6 +286,30 @@ impl OvnNode {
     fn vsctl(&self, words: &[&str]) -> anyhow::Result<String> {
         let run = self.program("ovs-vsctl").arg(format!("--db={}", self.address("conf")));
         run.arg("--timeout=30").args(words).stdout()
+    }
+
+    /// Returns by which ways the node's switch sends and takes tunnels, and what it does with packets at present, for the message
+    /// of a failed test.
+    fn describe(&self) -> String {
+        let control = format!("--target={}", self.path("ovs-vswitchd.ctl").display());
+        let mut text = format!("--- the switch of {}\n", self.node.name);
+        for words in [
+            &["tnl/ports/show", "-v"][..],
+            &["tnl/neigh/show"],
+            &["ovs/route/show"],
+            &["dpctl/dump-flows", "-m"],
+        ] {
+            let shown = self.program("ovs-appctl").arg(&control).args(words).stdout();
+            text += &shown.unwrap_or_else(|error| format!("{words:?}: {error:#}\n"));
+        }
+        let run = |program: &str| self.namespace().run(program);
+        for shown in [
+            run("ip").args(["neigh", "show", "dev", nodes::GENEVE]).stdout(),
+            run("nstat").arg("-as").stdout(),
+        ] {
+            text += &shown.unwrap_or_else(|error| format!("{error:#}\n"));
+        }
+        text
     }
 
     fn daemon(&self, program: &str, name: &str) -> Run {

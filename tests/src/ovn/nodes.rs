@@ -81,8 +81,14 @@ impl OvnNodes {
             nodes.workers.push(None);
             nodes.start_worker(node)?;
         }
-        nodes.mesh.wait_traffic()?;
+        let outcome = nodes.mesh.wait_traffic();
+        outcome.map_err(|error| error.context(nodes.describe()))?;
         Ok(nodes)
+    }
+
+    /// Describes the switches of all nodes.
+    fn describe(&self) -> String {
+        self.ovn.iter().map(OvnNode::describe).collect()
     }
 
     /// Starts the worker of a node, from 0.
@@ -239,8 +245,7 @@ impl OvnNode {
         self.vsctl(&["add-br", GENEVE, "--", "set", "bridge", GENEVE, "datapath_type=netdev"])?;
         self.vsctl(&["add-port", GENEVE, "geneve0"])?;
         let address = self.geneve_address();
-        node.ip(&format!("addr add {address}/24 dev {GENEVE}\nlink set {GENEVE} up\n"))?;
-        self.vsctl(&["set", "Open_vSwitch", ".", &format!("external_ids:ovn-encap-ip={address}")]).map(drop)
+        node.ip(&format!("addr add {address}/24 dev {GENEVE}\nlink set {GENEVE} up\n"))
     }
 
     fn next_hops(&self, table: &str, condition: &str) -> anyhow::Result<Vec<String>> {
