@@ -33,10 +33,12 @@
 //! * [`requirements`] — the Kubernetes and network plugins that this version supports.
 //! * [`services`] — the back ends of each cluster IP, and their nodes.
 //! * [`steps`] — progress reports of long work.
-//! * [`udp`], [`tcp`] — sockets for datagrams outside of cables, and sockets that listen.
+//! * [`udp`], [`tcp`], [`sockets`] — sockets for datagrams outside of cables, sockets that listen, and both without IPv6.
 //! * [`signals`] — what asks a program to end.
 //! * [`version`], [`logging`] — a program's version, and its log.
-//! * [`exposition`], [`process`], [`slots`] — Prometheus' text format, the metrics of a process, and limits of connections.
+//! * [`exposition`], [`process`] — Prometheus' text format, and the metrics of a process.
+//! * [`pages`], [`controller_pages`], [`slots`] — the pages for kubelets and Prometheus, those of controllers alone, and limits of
+//!   connections.
 //! * [`parse`] — the forms of values in the environment.
 //! * [`admin`] — the documents of the gateway's admin socket, shared by the gateway and the command.
 //!
@@ -52,6 +54,7 @@ pub mod claims;
 pub mod command_line;
 pub mod conditions;
 pub mod connection_status;
+pub mod controller_pages;
 mod deadlines;
 pub mod devices;
 pub mod election;
@@ -67,6 +70,7 @@ pub mod members;
 pub mod natdiscovery;
 pub mod network_map;
 pub mod notice;
+pub mod pages;
 pub mod parse;
 pub mod privileges;
 pub mod process;
@@ -80,6 +84,7 @@ pub mod services;
 pub mod sets;
 pub mod signals;
 pub mod slots;
+pub mod sockets;
 pub mod spiderpool;
 pub mod steps;
 pub mod store;

@@ -154,6 +154,8 @@ impl<S: Store> Publisher<S> {
         Ok(delete_if_exists(&self.store, &key).await?)
     }
 
+    // Not a controller of the runner: a beat is due although nothing differs, has to arrive where watches do not (it reads after a
+    // lost race), and sets the time alone by one request. It drives [`GatewayTracker`], which decides.
     /// Keeps the Gateway object up to date, every five seconds from now, until `stop` is ready; then deletes it. While
     /// `status` says that this gateway is active, removes the objects of gateways that are dead: see [`GatewayTracker`].
     /// A failure is logged once, and tried again at the next tick. A status that does not fit into the object is the

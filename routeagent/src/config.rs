@@ -14,6 +14,7 @@ use trieste_control::command_line::{self, LogOptions};
 use trieste_control::devices;
 use trieste_control::health::PingerConfig;
 use trieste_control::notice;
+use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::process::host_name;
 use trieste_control::store::Location;
@@ -123,6 +124,10 @@ pub struct Options {
     /// UDP port of the notices by which this cluster's gateways say which of them live; 0 means that nobody listens.
     #[arg(long, env = "TRIESTE_NOTICE_PORT", value_name = "PORT", default_value_t = notice::DEFAULT_PORT)]
     pub notice_port: u16,
+
+    /// Where /health, /ready and /metrics are answered on this node; `off` for nowhere.
+    #[arg(long, env = "TRIESTE_ROUTEAGENT_METRICS", value_name = "ADDRESS:PORT", default_value = "off", value_parser = parse_address)]
+    pub metrics: PagesAddress,
 
     /// Whether nodes without a gateway ping the remote gateways.
     #[arg(long, env = "SUBMARINER_HEALTHCHECKENABLED", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]

@@ -21,19 +21,23 @@ pub async fn maintain(
 ) {
     let mut file = LivenessFile::new(path);
     loop {
-        let report = reports.borrow_and_update().clone();
-        let error = store_error.borrow_and_update().clone();
-        let problem = match (&report, error) {
-            (Report { passes: 0, .. }, None) => Some("the store has not been read yet".to_owned()),
-            (Report { passes: 0, .. }, Some(error)) => Some(format!("the store cannot be read: {error}")),
-            (Report { is_good: true, .. }, _) => None,
-            (Report { is_good: false, conditions, .. }, _) => Some(worst(conditions)),
-        };
+        let problem = problem(&reports.borrow_and_update(), store_error.borrow_and_update().as_deref());
         file.record(problem.as_deref());
         tokio::select! {
             changed = reports.changed() => if changed.is_err() { return },
             changed = store_error.changed() => if changed.is_err() { return },
         }
+    }
+}
+
+/// Returns why the work was not done by the last pass; `error` is why the store cannot be read.
+#[must_use]
+pub fn problem(report: &Report, error: Option<&str>) -> Option<String> {
+    match (report, error) {
+        (Report { passes: 0, .. }, None) => Some("the store has not been read yet".to_owned()),
+        (Report { passes: 0, .. }, Some(error)) => Some(format!("the store cannot be read: {error}")),
+        (Report { is_good: true, .. }, _) => None,
+        (Report { is_good: false, conditions, .. }, _) => Some(worst(conditions)),
     }
 }
 

@@ -9,10 +9,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::info;
 use trieste_control::command_line;
+use trieste_control::controller_pages;
 use trieste_control::liveness::check;
 use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::requirements::{Deliverer, is_cilium, promise};
+use trieste_control::runner::{ControllerRegistry, Handle};
 use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
@@ -175,7 +177,8 @@ async fn serve(
     let inputs = Inputs { views: views.1.clone(), remotes: remotes.1, reports: reported.clone() };
     let has_worker = options.spiderpool || promise(&node.plugin).needs_synchronizer;
     let zones = has_worker.then(|| reconciler.zones());
-    let _routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
+    let routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
+    serve_pages(options, routes.as_ref(), reported.clone(), store_error.1.clone())?;
     let publisher = options.node_name.as_ref().map(|name| {
         let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());
         let stop = async move { drop(stopped.changed().await) };
@@ -205,6 +208,22 @@ async fn serve(
         publisher.await.context("ending the RouteAgent object's keeper")?;
     }
     Ok(started?)
+}
+
+/// Answers what kubelets and Prometheus ask, where that is wanted.
+fn serve_pages(
+    options: &Options,
+    routes: Option<&Handle>,
+    reports: watch::Receiver<Report>,
+    store_error: watch::Receiver<Option<String>>,
+) -> anyhow::Result<()> {
+    let controllers = ControllerRegistry::default();
+    if let Some(routes) = routes {
+        controllers.add(zone::controller::NAME, routes.metrics.clone());
+    }
+    let obstacle = move || liveness::problem(&reports.borrow(), store_error.borrow().as_deref());
+    controller_pages::spawn(options.metrics, env!("CARGO_PKG_VERSION"), controllers, obstacle)
+        .context("serving metrics; see --metrics (TRIESTE_ROUTEAGENT_METRICS)")
 }
 
 /// Waits until passes end. The reader of the store never ends by itself: going on without it would mean to hold on to a state that

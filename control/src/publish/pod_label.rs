@@ -1,19 +1,19 @@
 //! The own pod's labels, by which the load balancer's Service finds the active gateway.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use rand_core::OsRng;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use super::bounded;
 use crate::admin::Severity;
 use crate::api::{HaStatus, Kind, Object, ObjectKey};
-use crate::backoff::Backoff;
 use crate::conditions::Conditions;
-use crate::store::{Store, StoreError, StoreEvent};
-use crate::timer::sleep_until;
+use crate::runner::{
+    self, Context, Controller, ControllerRegistry, Fence, Limits, QueueView, Reconciled, Watch, Write, port,
+    values,
+};
+use crate::store::{Store, StoreEvent};
 
 /// The label that names the node of a gateway's pod.
 pub const NODE_LABEL: &str = "gateway.submariner.io/node";
@@ -55,74 +55,104 @@ pub async fn keep_pod_label<S: Store>(
     own: OwnPod,
     mut status: watch::Receiver<HaStatus>,
     conditions: Conditions,
+    controllers: ControllerRegistry,
 ) {
-    let Some(name) = own.name else { return };
-    let key = ObjectKey::new(Kind::Pod, own.namespace, name);
-    let mut events = store.watch_one(&key);
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-    let mut pod = None;
-    // The watch mostly says first what there is; it is not waited for.
-    let mut again = Some(Instant::now() + RETRY.0);
-    loop {
-        tokio::select! {
-            event = events.next() => match event {
-                Some(StoreEvent::Listed(objects)) => pod = objects.into_iter().next(),
-                Some(StoreEvent::Applied(object)) => pod = Some(object),
-                Some(StoreEvent::Deleted(_)) => pod = None,
-                // It is tried all the same, in time.
-                Some(StoreEvent::Unavailable(_)) => continue,
-                None => return,
-            },
-            changed = status.changed() => if changed.is_err() { return },
-            () = sleep_until(again) => {}
-        }
-        // While something fails, what happens meanwhile must not make it fail more often.
-        if again.is_some_and(|again| Instant::now() < again) && pod.is_none() {
-            continue;
-        }
-        let wanted = *status.borrow_and_update();
-        let outcome = settle(&store, &key, &mut pod, &own.node, wanted).await;
-        again = outcome.is_err().then(|| Instant::now() + backoff.next_wait(&mut OsRng));
-        if outcome.is_ok() {
-            backoff.reset();
-        }
-        let problem = outcome.err().map(|error| format!("its labels do not say {wanted}: {error}"));
-        conditions.put(POD_LABEL_CONDITION, Severity::Warning, &key.to_string(), problem);
+    let OwnPod { namespace, name: Some(name), node } = own else { return };
+    let key = ObjectKey::new(Kind::Pod, namespace, name);
+    let inputs = values(status.clone()).boxed();
+    let subject = key.to_string();
+    let publish = move |problem: &Option<String>| {
+        conditions.put(POD_LABEL_CONDITION, Severity::Warning, &subject, problem.clone());
+    };
+    let controller = PodLabelController::new(key, node);
+    let runner = runner::spawn(controller, vec![port(store)], Fence::Open, inputs, LIMITS, publish);
+    controllers.add(NAME, runner.metrics.clone());
+    while status.changed().await.is_ok() {}
+}
+
+/// The controller's name in metrics and logs.
+const NAME: &str = "pod-label";
+
+/// Ours: a change of the leader is not held up by those before it. Somebody who undoes each write is answered at the rate of `settle`.
+const LIMITS: Limits = Limits {
+    settle: Duration::from_millis(100),
+    limits_objects: false,
+    retry: (Duration::from_millis(500), Duration::from_secs(60)),
+    ..Limits::DEFAULT
+};
+
+/// Keeps the own pod's labels. Pure.
+#[derive(Debug)]
+struct PodLabelController {
+    /// The pod.
+    key: ObjectKey,
+    node: String,
+    wanted: Option<HaStatus>,
+    pod: Option<Object>,
+    /// Whether the pod was read.
+    is_read: bool,
+    /// Why it cannot be read at present.
+    unread: Option<String>,
+}
+
+impl PodLabelController {
+    const fn new(key: ObjectKey, node: String) -> Self {
+        Self { key, node, wanted: None, pod: None, is_read: false, unread: None }
+    }
+
+    fn take(&mut self, pod: Option<Object>) {
+        (self.is_read, self.unread) = (true, None);
+        self.pod = pod;
+    }
+
+    /// Returns the pod as it should be; `None` if it is, or is not known.
+    fn labelled(&self) -> Option<Object> {
+        let (pod, wanted) = self.pod.as_ref().zip(self.wanted)?;
+        labelled_pod(pod, &self.node, wanted)
     }
 }
 
-/// Ours: the first and the longest wait after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+impl Controller for PodLabelController {
+    type Key = ();
+    type Status = Option<String>;
+    type Input = HaStatus;
 
-/// Ours: how often a race is run again at once; a pod's status is written by others now and then.
-const MAX_RACES: usize = 5;
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
-/// Makes the pod say what is wanted.
-async fn settle<S: Store>(
-    store: &S,
-    key: &ObjectKey,
-    pod: &mut Option<Object>,
-    node: &str,
-    status: HaStatus,
-) -> Result<(), StoreError> {
-    let mut races = 0;
-    loop {
-        let known = match pod.take() {
-            Some(known) => known,
-            None => bounded(key, store.get(key)).await?.ok_or_else(|| StoreError::NotFound(key.clone()))?,
-        };
-        let Some(labelled) = labelled_pod(&known, node, status) else {
-            *pod = Some(known);
-            return Ok(());
-        };
-        match bounded(key, store.update(labelled)).await {
-            Ok(stored) => {
-                *pod = Some(stored);
-                return Ok(());
-            }
-            Err(StoreError::Conflict { .. }) if races < MAX_RACES => races += 1,
-            Err(error) => return Err(error),
+    fn watches(&self) -> BTreeSet<Watch> {
+        [Watch::one(0, &self.key)].into()
+    }
+
+    fn observe(&mut self, _: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
+        match event {
+            StoreEvent::Listed(objects) => self.take(objects.into_iter().next()),
+            StoreEvent::Applied(object) => self.take(Some(object)),
+            StoreEvent::Deleted(_) => self.take(None),
+            StoreEvent::Unavailable(error) => self.unread = Some(error.to_string()),
         }
+        vec![()]
+    }
+
+    fn handle_input(&mut self, status: HaStatus, _: Instant) -> Vec<()> {
+        self.wanted = Some(status);
+        vec![()]
+    }
+
+    fn reconcile(&mut self, (): &(), _: &Context) -> Reconciled {
+        Reconciled::write(self.labelled().map(Write::Update).into_iter().collect())
+    }
+
+    fn status(&self, view: &QueueView<'_>) -> Option<String> {
+        let wanted = self.wanted?;
+        if self.pod.is_some() && self.labelled().is_none() {
+            return None;
+        }
+        let is_missing = self.is_read && self.pod.is_none();
+        let missing = is_missing.then_some("there is no such pod");
+        let problem = self.unread.as_deref().or_else(|| view.problem()).or(missing)?;
+        Some(format!("its labels do not say {wanted}: {problem}"))
     }
 }
 

@@ -141,7 +141,7 @@ pub trait Controller: Send + 'static {
     fn status(&self, view: &QueueView<'_>) -> Self::Status;
 }
 
-/// A watch: one kind in one namespace of a store; in all of them if it is empty.
+/// A watch: one kind in one namespace of a store; in all of them if it is empty. Or one object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watch {
     /// The number of the store, in the order in which [`spawn`] was given them.
@@ -150,17 +150,25 @@ pub struct Watch {
     pub kind: Kind,
     /// The namespace.
     pub namespace: String,
+    /// The object's name, where it is one; empty for all.
+    pub name: String,
 }
 
 impl Watch {
     /// Returns a watch of a kind in a namespace of the store of this number.
     pub fn new(store: usize, kind: Kind, namespace: impl Into<String>) -> Self {
-        Self { store, kind, namespace: namespace.into() }
+        Self { store, kind, namespace: namespace.into(), name: String::new() }
+    }
+
+    /// Returns a watch of one object of the store of this number, which costs an API server no more than that object.
+    pub fn one(store: usize, key: &ObjectKey) -> Self {
+        Self { name: key.name.clone(), ..Self::new(store, key.kind, &*key.namespace) }
     }
 
     /// Returns `true` if an object of this key is watched.
     pub fn covers(&self, key: &ObjectKey) -> bool {
-        self.kind == key.kind && (self.namespace.is_empty() || self.namespace == key.namespace)
+        let has = |part: &str, of_key: &str| part.is_empty() || part == of_key;
+        self.kind == key.kind && has(&self.namespace, &key.namespace) && has(&self.name, &key.name)
     }
 }
 

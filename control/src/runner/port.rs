@@ -7,12 +7,13 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{BoxStream, StreamExt as _};
 
 use super::{Fence, Watch, Write};
+use crate::api::ObjectKey;
 use crate::store::{Store, StoreError, StoreEvent};
 use crate::timer::clock;
 
 /// A store as the runner uses it.
 pub trait StorePort: Send + Sync {
-    /// Watches, for ever: [`Store::list_watch`].
+    /// Watches, for ever: [`Store::list_watch`], or [`Store::watch_one`].
     fn watch(&self, watch: &Watch) -> BoxStream<'static, StoreEvent>;
 
     /// Writes within this time. Returns what a watch would report of it.
@@ -33,7 +34,11 @@ struct Typed<S>(Arc<S>);
 
 impl<S: Store> StorePort for Typed<S> {
     fn watch(&self, watch: &Watch) -> BoxStream<'static, StoreEvent> {
-        self.0.list_watch(watch.kind, &watch.namespace).boxed()
+        let Watch { kind, namespace, name, .. } = watch;
+        match name.is_empty() {
+            true => self.0.list_watch(*kind, namespace).boxed(),
+            false => self.0.watch_one(&ObjectKey::new(*kind, namespace, name)).boxed(),
+        }
     }
 
     fn write(

@@ -62,7 +62,7 @@ impl Watches {
     pub(super) fn covering(&self, store: usize, key: &ObjectKey) -> Option<Watch> {
         let of_namespace = Watch::new(store, key.kind, key.namespace.clone());
         let of_all = Watch::new(store, key.kind, "");
-        [of_namespace, of_all].into_iter().find(|watch| self.open.contains_key(watch))
+        [Watch::one(store, key), of_namespace, of_all].into_iter().find(|watch| self.open.contains_key(watch))
     }
 
     /// Waits for events; returns those that are there. Can be cancelled.

@@ -17,6 +17,7 @@ use trieste_control::conditions::Conditions;
 use trieste_control::publish::{
     GATEWAY_STATUS_CUT, OwnPod, Publisher, STATUS_LABEL, StatusReading, keep_pod_label, withdraw_from_broker,
 };
+use trieste_control::runner::ControllerRegistry;
 use trieste_control::store::{DirStore, Store, modify};
 
 use crate::memory_store::{Fault, MemoryStore};
@@ -322,11 +323,30 @@ async fn a_label_that_cannot_be_written_is_one_condition_and_ever_slower_tries_u
     keeper.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_there_is_a_condition_until_it_is_and_an_outage_is_none() {
+    let (store, keeper, _sender, conditions) = labelled_pod_bed();
+    sleep_a_second().await;
+    store.remove(Kind::Pod, "gw");
+    sleep_a_second().await;
+    let found = conditions.list();
+    assert!(found.len() == 1 && found[0].message.contains("no such pod"), "{found:?}");
+    store.put(Object::new(Kind::Pod, ObjectMeta::new(NS, "gw")));
+    sleep_a_second().await;
+    assert_eq!((pod_status(&store), conditions.list()), ("passive".to_owned(), Vec::new()));
+    store.take_log();
+    store.break_watches();
+    sleep_a_second().await;
+    assert_eq!((store.take_log(), conditions.list()), (Vec::new(), Vec::new()), "its labels are right");
+    keeper.abort();
+}
+
 #[tokio::test]
 async fn without_a_pod_there_is_nothing_to_label() {
     let own = OwnPod { namespace: NS.to_owned(), name: None, node: "n".to_owned() };
     let (_sender, receiver) = watch::channel(HaStatus::Passive);
-    keep_pod_label(MemoryStore::default(), own, receiver, Conditions::new()).await;
+    let (conditions, controllers) = (Conditions::new(), ControllerRegistry::default());
+    keep_pod_label(MemoryStore::default(), own, receiver, conditions, controllers).await;
 }
 
 #[tokio::test]
@@ -380,7 +400,9 @@ fn labelled_pod_bed() -> (MemoryStore, JoinHandle<()>, watch::Sender<HaStatus>, 
     let own = OwnPod { namespace: NS.to_owned(), name: Some("gw".to_owned()), node: "a-gw1".to_owned() };
     let (sender, receiver) = watch::channel(HaStatus::Passive);
     let conditions = Conditions::new();
-    let keeper = tokio::spawn(keep_pod_label(store.clone(), own, receiver, conditions.clone()));
+    let keeper =
+        keep_pod_label(store.clone(), own, receiver, conditions.clone(), ControllerRegistry::default());
+    let keeper = tokio::spawn(keeper);
     (store, keeper, sender, conditions)
 }
 

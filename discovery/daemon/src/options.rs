@@ -1,6 +1,6 @@
 //! Settings that all programs have, and forms of settings.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -38,9 +38,6 @@ impl Common {
     }
 }
 
-/// Where something is answered over HTTP; `None` for nowhere.
-pub type Http = Option<SocketAddr>;
-
 /// Returns each of some addresses once, in their order.
 pub(crate) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut found = Vec::new();
@@ -50,19 +47,4 @@ pub(crate) fn distinct(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<S
         }
     }
     found
-}
-
-/// Parses where something is answered over HTTP: `off`, or an address and a port, without the former for all addresses.
-pub(crate) fn parse_http(text: &str) -> Result<Http, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let expected = || format!("`{text}` is no address and port such as [::]:8080, and not `off`");
-    match text.strip_prefix(':') {
-        Some(port) => {
-            let port = port.parse().map_err(|_| expected())?;
-            Ok(Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)))
-        }
-        None => text.parse().map(Some).map_err(|_| expected()),
-    }
 }

@@ -1,4 +1,4 @@
-//! Calico's IPPools for remote networks: which there should be. Pure.
+//! Calico's IPPools for remote networks: which there should be.
 //!
 //! Calico masquerades what pods send to addresses of no pool. A pool that is switched off gives nobody addresses; with
 //! `natOutgoing: false` it keeps pods' addresses towards its network (behaviour §6.4, Calico's manual). They have upstream's
@@ -8,12 +8,39 @@ mod controller;
 mod pool_index;
 mod roks;
 
+use std::time::Duration;
+
+use futures::StreamExt as _;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 use trieste_control::api::{Kind, Object, ObjectMeta, label};
 use trieste_control::remote_pool::fields;
+use trieste_control::runner::{self, Fence, Handle, Limits, port};
+use trieste_control::store::Store;
 
-pub use controller::PoolsController;
+use crate::status::{Status, Wish};
+
+pub use controller::{NAME, PoolsController};
+
+/// Changes come in bursts, of which each pool is written once.
+const LIMITS: Limits = Limits { settle: Duration::from_millis(100), ..Limits::DEFAULT };
+
+/// Starts to keep the pools. `namespace` is that of the GatewayRoute objects; how far it is goes to `sender`.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn spawn<S: Store>(
+    store: S,
+    namespace: &str,
+    wish: Wish,
+    fence: Fence,
+    sender: watch::Sender<Status>,
+) -> Handle {
+    let controller = PoolsController::new(namespace, wish);
+    let publish = move |status: &Status| status.clone().publish(&sender);
+    runner::spawn(controller, vec![port(store)], fence, futures::stream::pending().boxed(), LIMITS, publish)
+}
 
 /// Returns `true` if a pool is for a remote network, whoever made it.
 fn is_ours(pool: &Object) -> bool {

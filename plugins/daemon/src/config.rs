@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use trieste_control::api::{check_cluster_id, check_namespace};
 use trieste_control::command_line::{self, LogOptions, StoreOptions};
+use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::process::host_name;
 use trieste_control::store::Location;
@@ -91,6 +92,10 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = DEFAULT_FILE)]
     pub pass_file: PathBuf,
 
+    /// Where /health, /ready and /metrics are answered; `off` for nowhere.
+    #[arg(long, env = "TRIESTE_SYNC_METRICS", value_name = "ADDRESS:PORT", default_value = "off", value_parser = parse_address)]
+    pub metrics: PagesAddress,
+
     /// How much is logged.
     #[command(flatten)]
     pub log: LogOptions,
@@ -149,6 +154,8 @@ pub struct Config {
     pub candidate: Option<String>,
     /// The file for `--check`.
     pub pass_file: PathBuf,
+    /// Where pages are answered.
+    pub pages: PagesAddress,
     /// Which of its tasks is done.
     pub task: Task,
 }
@@ -197,6 +204,7 @@ impl Options {
             namespace: self.namespace.clone(),
             candidate: is_elected.then(|| self.identity()).transpose()?,
             pass_file: self.pass_file.clone(),
+            pages: self.metrics.filter(|_| task == Task::Work),
             task,
         })
     }

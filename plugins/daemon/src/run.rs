@@ -1,10 +1,8 @@
 //! Start, work and stop.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -12,15 +10,14 @@ use tracing::info;
 use trieste_control::election::{self, Candidate, ElectionConfig, Timings};
 use trieste_control::liveness::{LivenessFile, check};
 use trieste_control::privileges::Needs;
-use trieste_control::runner::{self, Controller, Fence, Handle, Limits, port};
-use trieste_control::signals;
+use trieste_control::runner::{ControllerRegistry, Fence, Handle};
 use trieste_control::store::AnyStore;
+use trieste_control::{controller_pages, signals};
 
-use crate::calico::PoolsController;
 use crate::config::{Config, Plugin, Task};
 use crate::ovn::{self, OvnConfig};
-use crate::spiderpool::HijackController;
 use crate::status::{Status, Wish};
+use crate::{calico, spiderpool};
 
 /// How long a new leader observes before it writes: what its predecessor wrote last may still be on its way here.
 const TAKE_OVER: Duration = Duration::from_millis(500);
@@ -30,12 +27,6 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 const UNINSTALL_WITHIN: Duration = Duration::from_secs(60);
 /// How often the file for `--check` is written; it is good for 30 s.
 const BEAT: Duration = Duration::from_secs(10);
-/// Changes come in bursts, of which each object is written once.
-const LIMITS: Limits = Limits { settle: Duration::from_millis(100), ..Limits::DEFAULT };
-/// One of Spiderpool's objects has the networks of all clusters: a new one must not wait for others'. The controller bounds what it
-/// repeats.
-const LIST_LIMITS: Limits = Limits { limits_objects: false, ..LIMITS };
-
 /// Runs the task that was asked for.
 ///
 /// # Errors
@@ -73,15 +64,15 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let wish = if config.task == Task::Uninstall { Wish::Nothing } else { Wish::Everything };
     let mut work = match &config.plugin {
         Plugin::Calico => {
-            let controller = PoolsController::new(&config.namespace, wish);
-            Work::Controller(spawn_controller(controller, store, fence, sender, LIMITS))
+            Work::Controller(calico::NAME, calico::spawn(store, &config.namespace, wish, fence, sender))
         }
-        Plugin::Spiderpool => {
-            let controller = HijackController::new(&config.namespace, wish);
-            Work::Controller(spawn_controller(controller, store, fence, sender, LIST_LIMITS))
-        }
+        Plugin::Spiderpool => Work::Controller(
+            spiderpool::NAME,
+            spiderpool::spawn(store, &config.namespace, wish, fence, sender),
+        ),
         Plugin::Ovn(ovn) => Work::Loop(spawn_ovn(store, config, (**ovn).clone(), candidate.clone(), sender)),
     };
+    serve_pages(config, &work, status.clone())?;
     let outcome = match config.task {
         Task::Uninstall => removed(status).await,
         Task::Work | Task::Check => {
@@ -93,7 +84,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         }
     };
     match work {
-        Work::Controller(controller) => controller.stop(LAST_WRITES).await,
+        Work::Controller(_, controller) => controller.stop(LAST_WRITES).await,
         // A transaction is done as a whole or not at all.
         Work::Loop(task) => task.abort(),
     }
@@ -104,9 +95,21 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     outcome
 }
 
+/// Answers what kubelets and Prometheus ask. OVN's rows are no controller's: its page has the process alone.
+fn serve_pages(config: &Config, work: &Work, status: watch::Receiver<Status>) -> anyhow::Result<()> {
+    let controllers = ControllerRegistry::default();
+    if let Work::Controller(name, handle) = work {
+        controllers.add(name, handle.metrics.clone());
+    }
+    let obstacle = move || status.borrow().obstacle();
+    controller_pages::spawn(config.pages, env!("CARGO_PKG_VERSION"), controllers, obstacle)
+        .context("serving metrics; see --metrics (TRIESTE_SYNC_METRICS)")
+}
+
 /// What runs.
 enum Work {
-    Controller(Handle),
+    /// A controller, by its name.
+    Controller(&'static str, Handle),
     Loop(JoinHandle<()>),
 }
 
@@ -115,7 +118,7 @@ impl Work {
     async fn ended(&mut self) {
         match self {
             Self::Loop(task) => drop(task.await),
-            Self::Controller(controller) => {
+            Self::Controller(_, controller) => {
                 let mut ticks = interval(BEAT);
                 while !controller.has_ended() {
                     ticks.tick().await;
@@ -123,21 +126,6 @@ impl Work {
             }
         }
     }
-}
-
-fn spawn_controller<C>(
-    controller: C,
-    store: AnyStore,
-    fence: Fence,
-    sender: watch::Sender<Status>,
-    limits: Limits,
-) -> Handle
-where
-    C: Controller<Status = Status, Input = Infallible>,
-{
-    let publish = move |status: &Status| status.clone().publish(&sender);
-    let inputs = futures::stream::pending().boxed();
-    runner::spawn(controller, vec![port(store)], fence, inputs, limits, publish)
 }
 
 fn spawn_ovn(
@@ -162,11 +150,7 @@ async fn beat(config: &Config, mut status: watch::Receiver<Status>) {
             _ = ticks.tick() => {}
             Ok(()) = status.changed() => {}
         }
-        let obstacle = {
-            let status = status.borrow_and_update();
-            let unread = status.count.is_none().then(|| "the plugin's database was not read yet".to_owned());
-            status.outage.clone().or(unread)
-        };
+        let obstacle = status.borrow_and_update().obstacle();
         file.record(obstacle.as_deref());
     }
 }

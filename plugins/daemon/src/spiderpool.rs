@@ -1,4 +1,4 @@
-//! Spiderpool's `hijackCIDR` lists: networks that pods with a macvlan, ipvlan or SR-IOV device reach by way of their node. Pure.
+//! Spiderpool's `hijackCIDR` lists: networks that pods with a macvlan, ipvlan or SR-IOV device reach by way of their node.
 //!
 //! ```text
 //!   GatewayRoutes ─▶ remote networks ─┬─▶ SpiderCoordinator.spec.hijackCIDR
@@ -15,4 +15,34 @@
 mod controller;
 mod list;
 
-pub use controller::HijackController;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::sync::watch;
+use trieste_control::runner::{self, Fence, Handle, Limits, port};
+use trieste_control::store::Store;
+
+use crate::status::{Status, Wish};
+
+pub use controller::{HijackController, NAME};
+
+/// One object has the networks of all clusters: changes come in bursts, of which it is written once, and a new cluster must not wait
+/// for others'. The controller bounds what it repeats.
+const LIMITS: Limits =
+    Limits { settle: Duration::from_millis(100), limits_objects: false, ..Limits::DEFAULT };
+
+/// Starts to keep the lists. `namespace` is that of the GatewayRoute objects; how far it is goes to `sender`.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn spawn<S: Store>(
+    store: S,
+    namespace: &str,
+    wish: Wish,
+    fence: Fence,
+    sender: watch::Sender<Status>,
+) -> Handle {
+    let controller = HijackController::new(namespace, wish);
+    let publish = move |status: &Status| status.clone().publish(&sender);
+    runner::spawn(controller, vec![port(store)], fence, futures::stream::pending().boxed(), LIMITS, publish)
+}

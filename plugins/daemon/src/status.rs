@@ -41,6 +41,13 @@ impl Status {
         unreadable.or_else(|| view.unavailable.iter().flatten().next().map(|&reason| reason.to_owned()))
     }
 
+    /// Returns why the work cannot be done at present.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<String> {
+        let unread = || self.count.is_none().then(|| "the plugin's database was not read yet".to_owned());
+        self.outage.clone().or_else(unread)
+    }
+
     /// Publishes it where it has changed, and logs the difference.
     pub fn publish(self, sender: &watch::Sender<Self>) {
         if *sender.borrow() != self {

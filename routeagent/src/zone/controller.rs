@@ -16,6 +16,9 @@ use trieste_control::store::{Cache, Store, StoreEvent};
 
 use super::{Hops, RouteKey, Zone, object};
 
+/// The controller's name in metrics and logs.
+pub const NAME: &str = "zone-routes";
+
 /// The kinds that are written.
 const KINDS: [Kind; 2] = [Kind::GatewayRoute, Kind::NonGatewayRoute];
 
@@ -101,7 +104,7 @@ impl Controller for RoutesController {
     type Input = Option<Zone>;
 
     fn name(&self) -> &'static str {
-        "zone-routes"
+        NAME
     }
 
     fn watches(&self) -> BTreeSet<Watch> {

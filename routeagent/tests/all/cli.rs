@@ -51,6 +51,7 @@ fn help_names_every_variable_and_version_is_told() {
         "TRIESTE_STATE_DIR",
         "TRIESTE_CLOSE_GRACE",
         "TRIESTE_BROKER_NAMES",
+        "TRIESTE_ROUTEAGENT_METRICS",
     ] {
         assert!(help.contains(variable), "{variable} is missing in {help}");
     }

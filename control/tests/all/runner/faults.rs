@@ -5,15 +5,19 @@ mod bed;
 
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use trieste_control::api::{
-    Cluster, ClusterNetworks, ClusterSpec, Endpoint, EndpointSpec, Kind, Object, Resource as _, cable_name,
-    label,
+    Cluster, ClusterNetworks, ClusterSpec, Endpoint, EndpointSpec, HaStatus, Kind, Object, ObjectMeta,
+    Resource as _, cable_name, label,
 };
+use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::globalnet::{self, GlobalnetConfig};
 use trieste_control::leader::{self, LeaderConfig};
+use trieste_control::live_networks::{self, Source, TrackedLists};
 use trieste_control::members::{Member, conformance, further_name, paths_namespace, plan_own};
-use trieste_control::runner::Write;
+use trieste_control::publish::{OwnPod, STATUS_LABEL, keep_pod_label};
+use trieste_control::runner::{ControllerRegistry, Write};
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer};
 
 use self::bed::{Stores, Subject};
@@ -23,9 +27,9 @@ use crate::memory_store::MemoryStore;
 
 bed::fault_rows!(SUBJECTS);
 
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 9] = [
     Subject {
-        name: "copy-label",
+        name: "CopyLabel",
         seed: |Stores { faulty: store, .. }| {
             (0..4).for_each(|number| store.put(service(&format!("s{number}"), "red")))
         },
@@ -45,7 +49,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 100,
     },
     Subject {
-        name: "endpoint",
+        name: "EndpointController",
         seed: |_| {},
         candidate: Some(|store, host| {
             election::spawn(store.clone(), ElectionConfig::gateway(NS, host, Timings::default()))
@@ -82,7 +86,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 100,
     },
     Subject {
-        name: "globalnet",
+        name: "GlobalnetController",
         seed: |Stores { faulty: store, .. }| {
             let mut world = World::new("242.1.0.0/16");
             world.put(world::service("demo", "web", "100.1.0.7", "web"));
@@ -114,7 +118,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 200,
     },
     Subject {
-        name: "broker-sync, faults in the local store",
+        name: "SyncController, faults in the local store",
         seed: |stores| seed_sync(&stores.faulty, &stores.well),
         candidate: None,
         start: |stores, _| Box::new(start_sync(&stores.faulty, &stores.well)),
@@ -123,7 +127,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 100,
     },
     Subject {
-        name: "broker-sync, faults in the broker",
+        name: "SyncController, faults in the broker",
         seed: |stores| seed_sync(&stores.well, &stores.faulty),
         candidate: None,
         start: |stores, _| Box::new(start_sync(&stores.well, &stores.faulty)),
@@ -132,7 +136,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 100,
     },
     Subject {
-        name: "members, faults in the own store",
+        name: "LocalController, faults in the own store",
         seed: |stores| seed_members(&stores.faulty, &stores.well),
         candidate: None,
         start: |stores, _| Box::new(start_members(&stores.faulty, &stores.well)),
@@ -141,7 +145,7 @@ const SUBJECTS: [Subject; 7] = [
         most_writes: 100,
     },
     Subject {
-        name: "broker-members, faults in the broker",
+        name: "BrokerController, faults in the broker",
         seed: |stores| seed_members(&stores.well, &stores.faulty),
         candidate: None,
         start: |stores, _| Box::new(start_members(&stores.well, &stores.faulty)),
@@ -149,7 +153,69 @@ const SUBJECTS: [Subject; 7] = [
         is_settled: |stores, _| is_published(&stores.well, &stores.faulty),
         most_writes: 100,
     },
+    Subject {
+        name: "NetworksController",
+        seed: |stores| seed_networks(&stores.faulty),
+        candidate: Some(|store, host| {
+            election::spawn(store.clone(), ElectionConfig::gateway(NS, host, Timings::default()))
+        }),
+        start: |stores, candidate| {
+            Box::new(live_networks::spawn(stores.faulty.clone(), NS, candidate.unwrap().clone(), |_| {}))
+        },
+        disturb: |stores, number| {
+            stores.faulty.edit(Kind::ServiceCidr, "kubernetes", |range| {
+                range.body["spec"]["cidrs"] = json!(["10.96.0.0/16", format!("10.{}.0.0/16", 100 + number)]);
+            });
+        },
+        is_settled: |stores, disturbed| {
+            let further = disturbed.checked_sub(1).map(|last| format!(",10.{}.0.0/16", 100 + last));
+            let expected = format!("10.96.0.0/16{}", further.unwrap_or_default());
+            let lists = stores.faulty.peek(Kind::ConfigMap, ClusterNetworks::OBJECT);
+            lists.is_some_and(|lists| lists.body["data"]["services"] == json!(expected))
+        },
+        most_writes: 100,
+    },
+    Subject {
+        name: "PodLabelController",
+        seed: |stores| stores.faulty.put(Object::new(Kind::Pod, ObjectMeta::new(NS, "gw"))),
+        candidate: None,
+        start: |stores, _| Box::new(start_labels(&stores.faulty)),
+        disturb: |stores, number| {
+            stores.faulty.edit(Kind::Pod, "gw", |pod| {
+                pod.metadata.labels = [("number".to_owned(), number.to_string())].into();
+            });
+        },
+        is_settled: |stores, disturbed| {
+            let expected = disturbed.checked_sub(1).map(|last| last.to_string());
+            let found = stores.faulty.peek(Kind::Pod, "gw").map(|pod| pod.metadata.labels);
+            found.is_some_and(|labels| {
+                labels.get("number") == expected.as_ref()
+                    && labels.get(STATUS_LABEL).is_some_and(|status| status == "active")
+            })
+        },
+        most_writes: 100,
+    },
 ];
+
+/// Starts to label a pod as the active gateway's.
+fn start_labels(store: &MemoryStore) -> (watch::Sender<HaStatus>, JoinSet<()>) {
+    let own = OwnPod { namespace: NS.to_owned(), name: Some("gw".to_owned()), node: "gw1".to_owned() };
+    let (sender, status) = watch::channel(HaStatus::Active);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keep_pod_label(store.clone(), own, status, Conditions::new(), ControllerRegistry::default()));
+    (sender, tasks)
+}
+
+/// Puts a range of services, and the lists as `join` writes them.
+fn seed_networks(store: &MemoryStore) {
+    let mut range = Object::new(Kind::ServiceCidr, ObjectMeta::new("", "kubernetes"));
+    range.body.insert("spec".to_owned(), json!({"cidrs": ["10.96.0.0/16"]}));
+    let mut lists = Object::new(Kind::ConfigMap, ObjectMeta::new(NS, ClusterNetworks::OBJECT));
+    lists.body.insert("data".to_owned(), json!({"pods": "10.1.0.0/16", "services": "10.96.0.0/16"}));
+    let followed = TrackedLists([(Source::ServiceCidrs, ["10.96.0.0/16".parse().unwrap()].into())].into());
+    lists.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
+    [range, lists].into_iter().for_each(|object| store.put(object));
+}
 
 /// The namespace of all clusters' objects on the broker.
 const BROKER: &str = "submariner-k8s-broker";

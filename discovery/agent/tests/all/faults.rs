@@ -17,7 +17,7 @@ bed::fault_rows!(SUBJECTS);
 
 const SUBJECTS: [Subject; 3] = [
     Subject {
-        name: "service-discovery, faults in the own store",
+        name: "AgentController, faults in the own store",
         seed: |stores| seed(&stores.faulty, &stores.well),
         candidate: None,
         start: |stores, _| Box::new(spawn(stores.faulty.clone(), stores.well.clone(), config(), Fence::Open)),
@@ -26,7 +26,7 @@ const SUBJECTS: [Subject; 3] = [
         most_writes: 100,
     },
     Subject {
-        name: "service-discovery, faults in the broker",
+        name: "AgentController, faults in the broker",
         seed: |stores| seed(&stores.well, &stores.faulty),
         candidate: None,
         start: |stores, _| Box::new(spawn(stores.well.clone(), stores.faulty.clone(), config(), Fence::Open)),
@@ -35,7 +35,7 @@ const SUBJECTS: [Subject; 3] = [
         most_writes: 100,
     },
     Subject {
-        name: "service-discovery, with an election",
+        name: "AgentController, with an election",
         seed: |stores| seed(&stores.faulty, &stores.well),
         candidate: Some(|store, host| {
             election::spawn(store.clone(), ElectionConfig::globalnet(OPERATOR, host))

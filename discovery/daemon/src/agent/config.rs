@@ -6,13 +6,14 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser};
 use trieste_control::api::check_namespace;
+use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::process::host_name;
 use trieste_control::store::Location;
 use trieste_control::store::kube::ServerSettings;
 use trieste_discovery_agent::AgentConfig;
 
-use crate::options::{Common, Http, distinct, parse_http};
+use crate::options::{Common, distinct};
 
 /// The subcommand's name.
 pub const NAME: &str = "agent";
@@ -92,8 +93,8 @@ pub struct Options {
     pub uninstall: bool,
 
     /// Where /health, /ready and /metrics are answered; `off` for nowhere.
-    #[arg(long, env = "TRIESTE_AGENT_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8082", value_parser = parse_http)]
-    pub metrics: Http,
+    #[arg(long, env = "TRIESTE_AGENT_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8082", value_parser = parse_address)]
+    pub metrics: PagesAddress,
 }
 
 /// Where the broker is.

@@ -12,6 +12,7 @@ use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::conditions::Conditions;
 use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::logging;
+use trieste_control::pages::{self, Pages};
 use trieste_control::privileges::Needs;
 use trieste_control::process::ProcessStats;
 use trieste_control::recorder::Recorder;
@@ -25,7 +26,6 @@ use super::config::{Config, Options};
 use super::events;
 use super::metrics::{self, Snapshot};
 use super::stores;
-use crate::http::{self, Pages};
 
 /// The Lease of the election.
 pub const LEASE: &str = "trieste-discovery-agent-lock";
@@ -88,15 +88,15 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         let about = ObjectKey::new(Kind::Lease, &config.agent.namespace, LEASE);
         tokio::spawn(queue.write_to(kube, about, Conditions::default()));
     }
-    let pages = Arc::new(State {
+    let state = Arc::new(State {
         status: agent.status.clone(),
         metrics: agent.runner.metrics.clone(),
         started: Timestamp::now(),
     });
     let slots = Arc::new(Slots::default());
     for address in &config.http {
-        let listener = http::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
-        tokio::spawn(http::serve(listener, Arc::clone(&slots), Arc::clone(&pages)));
+        let listener = pages::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
+        tokio::spawn(pages::serve(listener, Arc::clone(&slots), Arc::clone(&state)));
     }
     info!(
         version = env!("CARGO_PKG_VERSION"), cluster = %config.agent.cluster_id, store = %config.store,

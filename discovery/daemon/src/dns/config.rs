@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::{CommandFactory as _, Parser};
+use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::store::Location;
 use trieste_dns::{Label, Settings, Zone};
 
-use crate::options::{Common, Http, distinct, parse_http};
+use crate::options::{Common, distinct};
 
 /// The subcommand's name.
 pub const NAME: &str = "dns";
@@ -87,16 +88,16 @@ pub struct Options {
     pub cluster_names: bool,
 
     /// Where /health is answered; `off` for nowhere.
-    #[arg(long, env = "TRIESTE_DNS_HEALTH", value_name = "ADDRESS:PORT", default_value = "[::]:8080", value_parser = parse_http)]
-    pub health: Http,
+    #[arg(long, env = "TRIESTE_DNS_HEALTH", value_name = "ADDRESS:PORT", default_value = "[::]:8080", value_parser = parse_address)]
+    pub health: PagesAddress,
 
     /// Where /ready is answered; `off` for nowhere.
-    #[arg(long, env = "TRIESTE_DNS_READY", value_name = "ADDRESS:PORT", default_value = "[::]:8181", value_parser = parse_http)]
-    pub ready: Http,
+    #[arg(long, env = "TRIESTE_DNS_READY", value_name = "ADDRESS:PORT", default_value = "[::]:8181", value_parser = parse_address)]
+    pub ready: PagesAddress,
 
     /// Where /metrics is answered; `off` for nowhere.
-    #[arg(long, env = "TRIESTE_DNS_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:9153", value_parser = parse_http)]
-    pub metrics: Http,
+    #[arg(long, env = "TRIESTE_DNS_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:9153", value_parser = parse_address)]
+    pub metrics: PagesAddress,
 
     /// Seconds for which queries are answered after SIGTERM, while clients learn from readiness that it ends.
     #[arg(long, env = "TRIESTE_DNS_DRAIN", value_name = "SECONDS", default_value_t = 5)]

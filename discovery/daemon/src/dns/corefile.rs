@@ -15,7 +15,7 @@
 
 use std::net::IpAddr;
 
-use crate::options::{Http, parse_http};
+use trieste_control::pages::{PagesAddress, parse_address};
 
 /// Most blocks.
 const MAX_BLOCKS: usize = 64;
@@ -36,11 +36,11 @@ pub struct Corefile {
     /// Seconds that an answer may be kept; the least of all blocks.
     pub ttl: Option<u32>,
     /// Where /health is answered.
-    pub health: Http,
+    pub health: PagesAddress,
     /// Where /ready is answered.
-    pub ready: Http,
+    pub ready: PagesAddress,
     /// Where /metrics is answered.
-    pub metrics: Http,
+    pub metrics: PagesAddress,
     /// Seconds to go on after a signal.
     pub lameduck: Option<u64>,
 }
@@ -116,7 +116,7 @@ impl Corefile {
             let text = arguments.first().map_or(default, |argument| argument.text.as_str());
             // CoreDNS would listen on the name's address; it is this one.
             let text = text.replace("localhost:", "127.0.0.1:");
-            parse_http(&text).map_err(|reason| refused(words, reason))
+            parse_address(&text).map_err(|reason| refused(words, reason))
         };
         match name.text.as_str() {
             "lighthouse" => self.lighthouse(keys, arguments, options)?,

@@ -7,7 +7,7 @@
 //!
 //! * [`config`], [`corefile`], [`lighthouse`] — flags and environment; Lighthouse's arguments and its Corefile.
 //! * [`follow`] — the store's events, one by one; what follows from each is said by `trieste-discovery-objects`.
-//! * [`udp`], [`tcp`] — queries. * [`counters`], [`metrics`], [`http`](crate::http) — what is said of it all. * [`run`] — start and stop.
+//! * [`udp`], [`tcp`] — queries. * [`counters`], [`metrics`], [`pages`](trieste_control::pages) — what is said of it all. * [`run`] — start and stop.
 //! * [`snapshot`] — answers from the objects of one moment.
 
 pub mod config;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 use trieste_control::logging;
+use trieste_control::pages::{self, Pages};
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::process::ProcessStats;
 use trieste_control::signals;
@@ -22,7 +23,6 @@ use super::counters::Counters;
 use super::follow::{self, Progress};
 use super::metrics::{self, Snapshot};
 use super::{tcp, udp};
-use crate::http::{self, Pages};
 
 /// How long connections may take to end when the program does.
 const LAST_ANSWERS: std::time::Duration = std::time::Duration::from_millis(500);
@@ -86,7 +86,7 @@ impl Sockets {
         let settings = Arc::new(config.settings.clone());
         let http = config.http.iter();
         let http = http
-            .map(|address| http::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)")))
+            .map(|address| pages::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)")))
             .collect::<anyhow::Result<_>>()?;
         let tcp = config.listen.iter();
         let tcp = tcp
@@ -121,7 +121,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         is_ending: OnceLock::new(),
     });
     for listener in http {
-        tokio::spawn(http::serve(listener, Arc::clone(&pages.slots), Arc::clone(&pages)));
+        tokio::spawn(pages::serve(listener, Arc::clone(&pages.slots), Arc::clone(&pages)));
     }
     for listener in tcp {
         tokio::spawn(tcp::serve(listener, Arc::clone(&server), is_stopping.clone()));

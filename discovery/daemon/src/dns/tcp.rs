@@ -9,13 +9,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
+use trieste_control::{sockets, tcp};
 use trieste_dns::{
     ConnectionLimits, Connections, DropReason, Outcome, Records, Settings, Stream, StreamEnd, StreamTimes,
     Transport, answer,
 };
 
 use super::counters::Counters;
-use crate::sockets;
 
 /// Connections that wait in the kernel.
 const BACKLOG: i32 = 256;
@@ -71,7 +71,7 @@ impl Drop for Permit {
 /// # Errors
 /// The kernel's.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    sockets::or_ipv4(address, |address| trieste_control::tcp::listen(address, BACKLOG))
+    sockets::or_ipv4(address, |address| tcp::listen(address, BACKLOG))
 }
 
 /// Takes connections until `stop` says so; those that there are go on until they are idle or `stop`'s sender is gone.

@@ -17,10 +17,10 @@ use nix::sys::socket::{
     recvmmsg, sendmmsg, setsockopt, sockopt,
 };
 use socket2::{Domain, Socket, Type};
+use trieste_control::sockets;
 use trieste_dns::{DropReason, Outcome, Records, Settings, Transport, answer};
 
 use super::counters::Counters;
-use crate::sockets;
 
 /// Datagrams that are read at a time.
 const BATCH: usize = 32;

@@ -82,7 +82,9 @@ impl ControlTasks {
         let (status, ha_status) = watch::channel(HaStatus::Passive);
         tasks.spawn(role::publish_ha_status(candidate.clone(), status).map(|()| Some("the election")));
         let pod = own_pod(environment);
-        tasks.spawn(keep_pod_label(store.clone(), pod, ha_status, conditions.clone()).map(|()| None));
+        let registry = environment.controllers.clone();
+        let labels = keep_pod_label(store.clone(), pod, ha_status, conditions.clone(), registry);
+        tasks.spawn(labels.map(|()| None));
         let totals: Arc<SyncTotals> = Arc::default();
         let (view, seen) = watch::channel(BrokerReport::default());
         if let Some(leader_tasks) = leader_tasks(environment, &candidate, networks, &recorder, &totals) {

@@ -16,6 +16,8 @@ use super::{corrected, is_masquerading, is_ours, network, pool, roks};
 use crate::remote::{Change, RemoteNetworks};
 use crate::status::{Status, Wish};
 
+/// The controller's name in metrics and logs.
+pub const NAME: &str = "calico-pools";
 /// When to look again whether a pool of ours that has to go is gone.
 const LATER: Duration = Duration::from_millis(250);
 /// What has to be listed before anything is written.
@@ -229,7 +231,7 @@ impl Controller for PoolsController {
     type Input = Infallible;
 
     fn name(&self) -> &'static str {
-        "calico-pools"
+        NAME
     }
 
     fn watches(&self) -> BTreeSet<Watch> {

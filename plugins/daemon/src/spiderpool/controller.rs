@@ -16,6 +16,8 @@ use super::list::{Corrected, corrected, has_ours, is_kept};
 use crate::remote::RemoteNetworks;
 use crate::status::{Status, Wish};
 
+/// The controller's name in metrics and logs.
+pub const NAME: &str = "spiderpool-lists";
 /// The kinds of objects that have lists.
 const LISTS: [Kind; 2] = [Kind::SpiderCoordinator, Kind::SpiderMultusConfig];
 /// Ours: the wait after a server that has not kept a list, or somebody who has undone it several times.
@@ -271,7 +273,7 @@ impl Controller for HijackController {
     type Input = Infallible;
 
     fn name(&self) -> &'static str {
-        "spiderpool-lists"
+        NAME
     }
 
     fn watches(&self) -> BTreeSet<Watch> {

@@ -222,3 +222,25 @@ fn plugin_ovn_under_upstreams_operator_what_is_served_and_what_is_missing_is_log
     let text = once("w1", "a-w1", &[("SUBMARINER_NETWORKPLUGIN", "antrea")]);
     assert!(text.contains("antrea") && text.contains("kubeproxy"), "{text}");
 }
+
+/// The leading gateway's node writes routes for the plugin's worker, and its numbers are served where that is wanted.
+#[test]
+fn plugin_ovn_the_numbers_of_the_routes_controller_are_served() {
+    let Some(lab) = cluster() else { return };
+    let address = ("TRIESTE_ROUTEAGENT_METRICS", "127.0.0.1:32782");
+    let _agent = lab.start_agent_with("gw1", "a-gw1", &[PLUGIN[0], PLUGIN[1], address]);
+    let get = |path: &str| {
+        let script =
+            format!(r#"exec 3<>/dev/tcp/127.0.0.1/32782; printf 'GET {path} HTTP/1.0\r\n\r\n' >&3; cat <&3"#);
+        let output = lab.command("gw1", "bash").args(["-c", &script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let writes = "trieste_controller_writes_total{controller=\"zone-routes\"} ";
+    eventually("routes are written, and counted", || {
+        let page = get("/metrics");
+        let count = page.lines().find_map(|line| line.strip_prefix(writes)?.parse::<u64>().ok());
+        count.is_some_and(|count| count > 0)
+    });
+    assert!(get("/ready").starts_with("HTTP/1.0 200"), "{}", get("/ready"));
+    assert!(get("/metrics").contains("\nprocess_resident_memory_bytes "));
+}

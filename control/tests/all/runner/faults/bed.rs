@@ -15,7 +15,8 @@ const HOST: &str = "a-gw1";
 /// A controller as the table needs it. One with two stores is in it twice, with the faults in either.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject {
-    /// Its name, in messages.
+    /// The type of its controller, and the circumstances where it is there several times: `tests/check/controllers.sh` finds
+    /// controllers without a subject by it.
     pub(crate) name: &'static str,
     /// Puts the objects there that it works on.
     pub(crate) seed: fn(&Stores),

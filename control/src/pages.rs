@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use trieste_control::exposition;
-use trieste_control::slots::{Slot, Slots};
-use trieste_control::tcp;
 
-use crate::sockets;
+use crate::slots::{Slot, Slots};
+use crate::{exposition, sockets, tcp};
 
 /// How long a client may take to send its request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,6 +26,27 @@ const LIFETIME: Duration = Duration::from_secs(30);
 const BACKLOG: i32 = 64;
 /// How long to wait after a connection could not be taken, such as for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where pages are answered; `None` for nowhere.
+pub type PagesAddress = Option<SocketAddr>;
+
+/// Parses where pages are answered: `off`, or an address and a port, without the former for all addresses.
+///
+/// # Errors
+/// The reason, for people.
+pub fn parse_address(text: &str) -> Result<PagesAddress, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let expected = || format!("`{text}` is no address and port such as [::]:8080, and not `off`");
+    match text.strip_prefix(':') {
+        Some(port) => {
+            let port = port.parse().map_err(|_| expected())?;
+            Ok(Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)))
+        }
+        None => text.parse().map(Some).map_err(|_| expected()),
+    }
+}
 
 /// What is answered.
 pub trait Pages: Send + Sync + 'static {

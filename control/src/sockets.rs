@@ -3,13 +3,13 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use nix::errno::Errno;
+use rustix::io::Errno;
 
 /// Binds an address; all addresses of IPv4 in place of all of both families where the kernel has no IPv6.
 ///
 /// # Errors
 /// What `bind` returns.
-pub(crate) fn or_ipv4<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+pub fn or_ipv4<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     match bind(address) {
         Err(error) if address.ip().is_unspecified() && address.is_ipv6() && is_family_missing(&error) => {
             bind(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()))
@@ -20,6 +20,7 @@ pub(crate) fn or_ipv4<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::R
 
 /// Returns whether an error says that the kernel has no IPv6.
 fn is_family_missing(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(Errno::from_raw);
-    matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
+    [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL]
+        .map(|code| Some(code.raw_os_error()))
+        .contains(&error.raw_os_error())
 }
