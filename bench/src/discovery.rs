@@ -5,6 +5,8 @@
 //! exports at once; what both use at rest; and until everything is gone again.
 
 mod bed;
+mod pair;
+mod pair_row;
 mod resolver;
 mod row;
 mod servers;
@@ -15,6 +17,7 @@ use clap::Args;
 use crate::machine::Circumstances;
 use crate::scale::{Report, in_lab};
 use bed::Bed;
+use pair::Pair;
 use row::Row;
 
 /// Options of `discovery`.
@@ -36,6 +39,10 @@ pub(crate) struct Options {
     /// Seconds that anything may take.
     #[arg(long, default_value_t = 300)]
     patience: u64,
+    /// Measures two clusters with an agent each in place of one among objects of others: from what is done in one to the answers
+    /// of the other.
+    #[arg(long, conflicts_with_all = ["services", "clusters", "endpoints"])]
+    pair: bool,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -48,10 +55,16 @@ pub(crate) struct Options {
 /// When this is not root, a program is missing, or nothing could be measured at all.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut report = Report::new(Circumstances::read());
-    report.begin(format!("api-server, {} clusters", options.clusters), "services");
-    for &services in &options.services {
-        let row = in_lab(|lab| Bed::measure(lab, options, services))?;
-        report.take(services, row, Row::point)?;
+    if options.pair {
+        report.begin("api-server, two clusters".to_owned(), "services");
+        let row = in_lab(|lab| Pair::measure(lab, options))?;
+        report.take(1, row, pair_row::Row::point)?;
+    } else {
+        report.begin(format!("api-server, {} clusters", options.clusters), "services");
+        for &services in &options.services {
+            let row = in_lab(|lab| Bed::measure(lab, options, services))?;
+            report.take(services, row, Row::point)?;
+        }
     }
     anyhow::ensure!(!report.is_empty(), "nothing could be measured:\n{}", report.text());
     if options.json {

@@ -5,8 +5,11 @@
 //!   client: dnsperf ── veth ── server: trieste-discovery dns, coredns, or knotd
 //! ```
 //!
-//! CoreDNS answers from a zone file (its plugin `file`), and for Services of an API server (`kubernetes`). Knot's answers from a
-//! zone that does not change and chooses nothing: it is the ceiling.
+//! Asked for are services' addresses, names that do not exist, headless services of four pods, and ports. CoreDNS answers from
+//! a zone file (its plugin `file`), and for Services of an API server (`kubernetes`). Knot's answers from a zone that does not
+//! change and chooses nothing: it is the ceiling.
+
+mod records;
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,7 +19,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::json;
-use trieste_control::api::{Kind, Object, ObjectMeta, label};
 use trieste_control::store::{AnyStore, Location, Store as _};
 use trieste_tests::command::Run;
 use trieste_tests::daemon::Daemon;
@@ -28,15 +30,12 @@ use trieste_tests::wait::eventually;
 
 use crate::machine::Circumstances;
 use crate::report::{self, Table};
+use records::{IN_NAMESPACE, SERVICES, address, endpoints, objects, pods, zone_head};
 
 /// Where the server answers.
 const ADDRESS: &str = "10.9.0.1";
 /// How long a server may take to know all records.
 const START: Duration = Duration::from_secs(60);
-/// Services in a namespace.
-const IN_NAMESPACE: u32 = 50;
-/// The network of services: that of their addresses.
-const SERVICES: &str = "10.2.0.0/16";
 /// What the DNS server has to do of what CoreDNS does with either plugin, by processor time.
 const BAR: f64 = 3.0;
 
@@ -58,6 +57,9 @@ pub(crate) struct Options {
     /// Queries per second at which the slowest answers are looked for.
     #[arg(long, default_value_t = 10_000)]
     rate: u32,
+    /// What is asked for.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Question::ALL)]
+    questions: Vec<Question>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -89,13 +91,31 @@ impl Candidate {
 }
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum Question {
     /// Names that have an address.
     Address,
     /// Names that do not exist.
     Absent,
+    /// Names of headless services, which have several addresses.
+    Headless,
+    /// Ports of services: SRV.
+    Port,
+}
+
+impl Question {
+    const ALL: [Self; 4] = [Self::Address, Self::Absent, Self::Headless, Self::Port];
+
+    /// Returns the name of the file of its queries.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Absent => "absent",
+            Self::Headless => "headless",
+            Self::Port => "port",
+        }
+    }
 }
 
 /// What a server did in a turn.
@@ -133,7 +153,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut turns = Vec::new();
     for _ in 0..options.rounds {
         for server in Candidate::ALL {
-            for question in [Question::Address, Question::Absent] {
+            for &question in &options.questions {
                 turns.push(bed.turn(options, server, question)?);
             }
         }
@@ -186,7 +206,20 @@ impl Bed {
                 "metadata": {"namespace": format!("n{}", number / IN_NAMESPACE), "name": format!("s{number}")},
                 "spec": {"clusterIP": address(number), "ports": [port]},
             });
-            api.apply(&service).map(drop)
+            api.apply(&service)?;
+            let Some(pods) = pods(number) else { return Ok(()) };
+            let name = format!("h{number}");
+            let metadata = json!({"namespace": format!("n{}", number / IN_NAMESPACE), "name": name,
+                "labels": {"kubernetes.io/service-name": name}});
+            api.apply(&json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+                "spec": {"clusterIP": "None", "ports": [port]},
+            }))?;
+            api.apply(&json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+                "addressType": "IPv4", "endpoints": endpoints(&pods), "ports": [port],
+            }))
+            .map(drop)
         })
     }
 
@@ -196,13 +229,30 @@ impl Bed {
         // An odd step takes every name once, in no order.
         let numbers = (0..options.services).map(|number| number.wrapping_mul(7_919) % options.services);
         let (mut asked, mut absent, mut zone) = (String::new(), String::new(), zone_head());
+        let (mut headless, mut ports) = (String::new(), String::new());
         for number in numbers {
-            writeln!(asked, "{}.svc.clusterset.local A", name(number))?;
-            writeln!(absent, "x{}.svc.clusterset.local A", name(number))?;
-            writeln!(zone, "{}.svc 5 A {}", name(number), address(number))?;
+            let name = name(number);
+            writeln!(asked, "{name}.svc.clusterset.local A")?;
+            writeln!(absent, "x{name}.svc.clusterset.local A")?;
+            writeln!(ports, "_http._tcp.{name}.svc.clusterset.local SRV")?;
+            writeln!(zone, "{name}.svc 5 A {}", address(number))?;
+            writeln!(zone, "_http._tcp.{name}.svc 5 SRV 0 50 80 {name}.svc")?;
+            for (index, pod) in pods(number).into_iter().flatten().enumerate() {
+                let name = format!("h{number}.n{}", number / IN_NAMESPACE);
+                if index == 0 {
+                    writeln!(headless, "{name}.svc.clusterset.local A")?;
+                }
+                writeln!(zone, "{name}.svc 5 A {pod}")?;
+            }
         }
-        std::fs::write(self.directory.join("address"), asked)?;
-        std::fs::write(self.directory.join("absent"), absent)?;
+        for (question, queries) in [
+            (Question::Address, asked),
+            (Question::Absent, absent),
+            (Question::Headless, headless),
+            (Question::Port, ports),
+        ] {
+            std::fs::write(self.directory.join(question.file()), queries)?;
+        }
         std::fs::write(self.directory.join("clusterset.local.zone"), zone)?;
         let directory = self.directory.display();
         let threads = options.threads;
@@ -280,10 +330,7 @@ impl Bed {
 
     fn turn(&self, options: &Options, server: Candidate, question: Question) -> anyhow::Result<Turn> {
         let daemon = self.start(options, server)?;
-        let file = match question {
-            Question::Address => "address",
-            Question::Absent => "absent",
-        };
+        let file = question.file();
         let dnsperf = |arguments: &[&str]| {
             let seconds = Duration::from_secs(u64::from(options.seconds) + 30);
             let run = self.client.run("dnsperf").args(["-s", ADDRESS, "-d"]).arg(self.directory.join(file));
@@ -313,38 +360,6 @@ fn tokio_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")
 }
 
-fn zone_head() -> String {
-    "$ORIGIN clusterset.local.\n@ 5 SOA ns.dns hostmaster 1 7200 1800 86400 5\n@ 5 NS ns.dns\nns.dns 5 A 10.9.0.1\n"
-        .to_owned()
-}
-
-/// Returns a service's address: the first ones of the network have other uses.
-fn address(number: u32) -> String {
-    let [_, _, high, low] = (number + 256).to_be_bytes();
-    format!("10.2.{high}.{low}")
-}
-
-/// Returns a service's import, and its slice from a cluster.
-fn objects(number: u32) -> [Object; 2] {
-    let (namespace, name) = (format!("n{}", number / IN_NAMESPACE), format!("s{number}"));
-    let mut import = Object::new(Kind::ServiceImport, ObjectMeta::new(namespace.as_str(), name.as_str()));
-    import.body.insert("spec".to_owned(), json!({"type": "ClusterSetIP", "ports": []}));
-    let mut slice =
-        Object::new(Kind::EndpointSlice, ObjectMeta::new(namespace.as_str(), format!("{name}-a")));
-    let labels = [
-        (label::MANAGED_BY, label::LIGHTHOUSE_AGENT),
-        (label::SERVICE_NAME, &name),
-        (label::SOURCE_NAMESPACE, &namespace),
-        (label::SOURCE_CLUSTER, "east"),
-        (label::IS_HEADLESS, "false"),
-    ];
-    slice.metadata.labels.extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    slice.body.insert("addressType".to_owned(), json!("IPv4"));
-    slice.body.insert("endpoints".to_owned(), json!([{"addresses": [address(number)]}]));
-    slice.body.insert("ports".to_owned(), json!([{"name": "http", "protocol": "TCP", "port": 80}]));
-    [import, slice]
-}
-
 /// Returns the first number of a line of dnsperf's.
 fn field(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim().strip_prefix(name)?.split_whitespace().next()?.parse().ok())
@@ -360,6 +375,12 @@ fn percentile(text: &str) -> Option<f64> {
 }
 
 impl Results {
+    /// Returns what was asked for.
+    fn questions(&self) -> Vec<Question> {
+        let is_asked = |question: &Question| self.turns.iter().any(|turn| turn.question == *question);
+        Question::ALL.into_iter().filter(is_asked).collect()
+    }
+
     /// Returns a table of the medians of all rounds.
     fn text(&self) -> String {
         let mut table = Table::new(&[
@@ -373,7 +394,7 @@ impl Results {
             "lost",
             "MiB",
         ]);
-        for question in [Question::Address, Question::Absent] {
+        for question in self.questions() {
             let of = |server, get: &dyn Fn(&Turn) -> f64| {
                 let turns =
                     self.turns.iter().filter(|turn| turn.server == server && turn.question == question);

@@ -10,14 +10,13 @@ use trieste_tests::daemon::Daemon;
 use trieste_tests::interrupt::pause;
 use trieste_tests::kubernetes::{ApiServer, Watch};
 use trieste_tests::lab::Lab;
-use trieste_tests::programs;
 use trieste_tests::wait::eventually;
 
 use super::Options;
 use super::resolver::Resolver;
 use super::row::{Change, Row, Used};
 use super::servers::{self, OWN_ADDRESS, Servers};
-use super::shape::{self, OWN, Shape, Written};
+use super::shape::{self, Shape, Written};
 
 /// How often each change is made.
 const CHANGES: u32 = 7;
@@ -56,7 +55,7 @@ impl<'a> Bed<'a> {
         let written_s = began.elapsed().as_secs_f64();
         let resolver = Resolver::new(&servers.namespace, &own_address())?;
         let began = Instant::now();
-        let (agent, dns) = (agent(lab, &servers)?, dns(lab, &servers)?);
+        let (agent, dns) = (servers.member().agent(lab)?, servers.member().dns(lab)?);
         let mut bed = Self { options, shape, resolver, agent, dns, servers, lab: lab.clone() };
         bed.wait_all()?;
         let all_s = began.elapsed().as_secs_f64();
@@ -247,10 +246,10 @@ impl<'a> Bed<'a> {
         self.agent.id().end(Duration::ZERO);
         self.dns.id().end(Duration::ZERO);
         let began = Instant::now();
-        self.dns = dns(&self.lab, &self.servers)?;
+        self.dns = self.servers.member().dns(&self.lab)?;
         self.wait_all_without_agent()?;
         let took = began.elapsed().as_secs_f64();
-        self.agent = agent(&self.lab, &self.servers)?;
+        self.agent = self.servers.member().agent(&self.lab)?;
         Ok(took)
     }
 
@@ -335,24 +334,4 @@ fn broker_path(plural: &str) -> String {
 
 fn own_address() -> String {
     std::net::IpAddr::from(OWN_ADDRESS).to_string()
-}
-
-fn agent(lab: &Lab, servers: &Servers) -> anyhow::Result<Daemon> {
-    let run = servers.namespace.run("env").arg(format!("SUBMARINER_CLUSTERID={OWN}"));
-    let run = run.arg(programs::path("trieste-discovery")?).args(["agent", "--metrics=off"]);
-    let run = run.arg(format!("--store=kube:{}", servers.own.kubeconfig().display()));
-    let run = run.arg(format!("--broker=kube:{}", servers.broker.kubeconfig().display()));
-    Daemon::start(lab, "agent", &run)
-}
-
-fn dns(lab: &Lab, servers: &Servers) -> anyhow::Result<Daemon> {
-    let run = servers.namespace.run("env").arg(format!("SUBMARINER_CLUSTERID={OWN}"));
-    let run = run.arg(programs::path("trieste-discovery")?).args([
-        "dns",
-        "--drain=0",
-        "--health=off",
-        "--ready=off",
-    ]);
-    let run = run.args(["--metrics=off", &format!("--listen={}", own_address())]);
-    Daemon::start(lab, "dns", &run.arg(format!("--store=kube:{}", servers.own.kubeconfig().display())))
 }

@@ -9,14 +9,14 @@ use crate::scale::{Bar, Figure, Growth, Point};
 use crate::usage::{Usage, cpu_step};
 
 /// How exactly times are known, in seconds.
-const STEP_S: f64 = 0.02;
+pub(super) const STEP_S: f64 = 0.02;
 /// What both programs may have in memory for one service, MiB.
-const MEMORY: f64 = 40.0;
+pub(super) const MEMORY: f64 = 40.0;
 /// How long a change may take until it is answered, in seconds.
 const CONVERGED: Bar = Bar::Below(1.0);
-const EXPORTED: Bar = Bar::Below(0.5);
-const READY: Bar = Bar::Below(0.1);
-const MANY: Bar = Bar::Below(5.0);
+pub(super) const EXPORTED: Bar = Bar::Below(0.5);
+pub(super) const READY: Bar = Bar::Below(0.1);
+pub(super) const MANY: Bar = Bar::Below(5.0);
 
 /// That of agent and DNS server.
 pub(super) type Used = Usage<2>;

@@ -13,9 +13,12 @@ use anyhow::Context as _;
 use serde_json::Value;
 use trieste_deploy::objects::{service_export, service_import};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
+use trieste_tests::command::Run;
+use trieste_tests::daemon::Daemon;
 use trieste_tests::kubernetes::{ApiServer, Client, Options as ServerOptions, objects};
 use trieste_tests::lab::Lab;
 use trieste_tests::netns::Namespace;
+use trieste_tests::programs;
 
 use super::shape::{self, OWN_SERVICES, Written};
 
@@ -37,6 +40,11 @@ pub(super) struct Servers {
 }
 
 impl Servers {
+    /// Returns the cluster that uses them.
+    pub(super) fn member(&self) -> Member<'_> {
+        Member { id: shape::OWN, namespace: &self.namespace, own: &self.own, broker: &self.broker }
+    }
+
     /// Starts both, with all definitions and namespaces.
     ///
     /// # Errors
@@ -53,21 +61,66 @@ impl Servers {
             broker: ApiServer::start(lab, "broker-api", &broker, broker_ip)?,
             namespace: own,
         };
-        for server in [&servers.own, &servers.broker] {
-            let client = server.client();
-            objects::install_definitions(client)?;
-            for definition in [service_export(), service_import()] {
-                client.apply(definition.as_value())?;
-                let path =
-                    format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", definition.name());
-                client.wait(&path, ESTABLISH, |object| object.to_string().contains("\"Established\""))?;
-            }
-        }
+        [&servers.own, &servers.broker].into_iter().try_for_each(|server| define(server.client()))?;
         servers.broker.client().create_namespace(BROKER_NAMESPACE)?;
         let own = servers.own.client();
         own.create_namespace(NAMESPACE)?;
         (0..namespaces).try_for_each(|number| own.create_namespace(&shape::namespace(number * 50)))?;
         Ok(servers)
+    }
+}
+
+/// Installs the kinds that are read and written.
+///
+/// # Errors
+/// If they are refused, or not served soon.
+pub(super) fn define(client: &Client) -> anyhow::Result<()> {
+    objects::install_definitions(client)?;
+    for definition in [service_export(), service_import()] {
+        client.apply(definition.as_value())?;
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", definition.name());
+        client.wait(&path, ESTABLISH, |object| object.to_string().contains("\"Established\""))?;
+    }
+    Ok(())
+}
+
+/// A cluster whose programs are measured: where they run, and the servers that they use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'a> {
+    pub(super) id: &'a str,
+    pub(super) namespace: &'a Namespace,
+    pub(super) own: &'a ApiServer,
+    pub(super) broker: &'a ApiServer,
+}
+
+impl Member<'_> {
+    /// Starts its agent.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub(super) fn agent(&self, lab: &Lab) -> anyhow::Result<Daemon> {
+        let run = self.command("agent")?.arg("--metrics=off");
+        let run = run.arg(format!("--broker=kube:{}", self.broker.kubeconfig().display()));
+        Daemon::start(lab, &format!("{}-agent", self.id), &run)
+    }
+
+    /// Starts its DNS server.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub(super) fn dns(&self, lab: &Lab) -> anyhow::Result<Daemon> {
+        let run = self.command("dns")?.args(["--drain=0", "--health=off", "--ready=off", "--metrics=off"]);
+        Daemon::start(
+            lab,
+            &format!("{}-dns", self.id),
+            &run.arg(format!("--listen={}", self.own.address().ip())),
+        )
+    }
+
+    fn command(&self, verb: &str) -> anyhow::Result<Run> {
+        let run = self.namespace.run("env").arg(format!("SUBMARINER_CLUSTERID={}", self.id));
+        let run = run.arg(programs::path("trieste-discovery")?).arg(verb);
+        Ok(run.arg(format!("--store=kube:{}", self.own.kubeconfig().display())))
     }
 }
 

@@ -122,6 +122,11 @@ pub(super) fn own_cluster() -> Value {
     cluster_of(OWN, &[OWN_SERVICES], &["172.17.0.0/16"])
 }
 
+/// Returns the Cluster of one that imports alone.
+pub(super) fn importing_cluster(id: &str) -> Value {
+    cluster_of(id, &["172.18.0.0/16"], &["172.19.0.0/16"])
+}
+
 /// Where its services have their addresses.
 pub(super) const OWN_SERVICES: &str = "172.16.0.0/16";
 

@@ -37,7 +37,7 @@ pub struct MetricsSnapshot {
 }
 
 /// A histogram of durations.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Observations up to each of [`RECONCILE_BUCKETS`], each with those of the buckets before.
     pub buckets: [u64; RECONCILE_BUCKETS.len()],
@@ -48,7 +48,8 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    fn observe(&mut self, duration: Duration) {
+    /// Adds a duration.
+    pub fn observe(&mut self, duration: Duration) {
         self.count += 1;
         self.sum += duration;
         let seconds = duration.as_secs_f64();

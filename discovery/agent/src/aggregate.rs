@@ -12,7 +12,7 @@ use crate::family::{Family, PerFamily};
 use crate::metadata;
 use crate::name::{self, ServiceName, timestamp_key};
 use crate::owned;
-use crate::service::{Exported, ROUTING, families, ports, text};
+use crate::service::{self, Exported, ROUTING, families, ports, text};
 use crate::slices;
 
 /// The import as far as it is read.
@@ -57,8 +57,7 @@ impl Aggregate {
             annotations.filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?.to_owned(), value)))
         };
         let since = of_prefix(annotation::TIMESTAMP_PREFIX);
-        let config =
-            spec.and_then(|spec| spec.get("sessionAffinityConfig")).filter(|config| !config.is_null());
+        let config = spec.and_then(service::affinity_config);
         Self {
             kind,
             clusters: clusters(import).into_iter().map(str::to_owned).collect(),
@@ -277,7 +276,7 @@ fn decide(spec: &mut Map<String, Value>, exported: &Exported) {
     for (field, value) in fields {
         match value {
             Some(value) => drop(spec.insert(field.to_owned(), value)),
-            None => drop(spec.remove(field)),
+            None => service::remove_content(spec, field),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::rate_limit::RateLimit;
 use crate::row::{Row, Slot};
 use crate::state::{State, is_unneeded};
 use crate::status::{AgentStatus, RefusedObject};
+use crate::sync_lag::SyncLag;
 use crate::taken::Taken;
 use crate::transitions::Transitions;
 
@@ -63,6 +64,7 @@ pub struct AgentController {
     nothing: Row,
     /// The term in which this agent leads.
     term: Option<Term>,
+    sync_lag: SyncLag,
 }
 
 impl AgentController {
@@ -84,6 +86,7 @@ impl AgentController {
             held: BTreeSet::new(),
             nothing: Row::default(),
             term: None,
+            sync_lag: SyncLag::default(),
         }
     }
 
@@ -221,6 +224,7 @@ impl Controller for AgentController {
         let is_list = matches!(event, StoreEvent::Listed(_)) && watch.store == BROKER;
         let touched = self.state.observe(watch.store, watch.kind, event);
         self.note_emptied(is_list, now);
+        touched.iter().for_each(|name| self.sync_lag.begin(watch.store, name, now));
         touched.iter().flat_map(Key::both).collect()
     }
 
@@ -271,6 +275,9 @@ impl Controller for AgentController {
         let store = key.store();
         planned.writes.retain(|write| !self.accepted.is_known(store, write));
         if planned.writes.is_empty() {
+            if store == BROKER || !self.held.contains(key.service()) {
+                self.sync_lag.end(key);
+            }
             return planned;
         }
         if let Some(wait) = self.rate_limit.take(key, context.now) {
@@ -288,10 +295,11 @@ impl Controller for AgentController {
     }
 
     fn written(&mut self, key: &Key, write: &Write, outcome: Result<&StoreEvent, &StoreError>, now: Instant) {
-        if let Ok(result) = outcome
-            && self.accepted.note(key.store(), write, result)
-        {
-            self.again.insert(key.clone());
+        if let Ok(result) = outcome {
+            self.sync_lag.write(key, now);
+            if self.accepted.note(key.store(), write, result) {
+                self.again.insert(key.clone());
+            }
         }
         if let (Key::Local(name), Kind::ServiceExport) = (key, write.key().kind) {
             self.transitions.finish(name, outcome.is_ok(), now);
@@ -345,6 +353,8 @@ impl Controller for AgentController {
             problem: view.problem().map(str::to_owned),
             refused: refused.collect(),
             transitions: self.transitions.latest(),
+            to_broker: self.sync_lag.of(BROKER),
+            to_cluster: self.sync_lag.of(LOCAL),
         }
     }
 }

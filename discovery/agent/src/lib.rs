@@ -46,6 +46,7 @@ mod service;
 mod slices;
 mod state;
 mod status;
+mod sync_lag;
 mod taken;
 mod transitions;
 
@@ -54,3 +55,4 @@ pub use controller::{AgentController, EMPTY_GRACE};
 pub use handle::{AgentHandle, spawn};
 pub use name::{Key, ServiceName};
 pub use status::{AgentStatus, RefusedObject, Transition};
+pub use sync_lag::Lag;

@@ -89,6 +89,13 @@ impl Key {
         }
     }
 
+    /// Returns the service.
+    pub(crate) const fn service(&self) -> &ServiceName {
+        match self {
+            Self::Local(name) | Self::Broker(name) => name,
+        }
+    }
+
     /// Returns the keys of a service.
     pub(crate) fn both(name: &ServiceName) -> [Self; 2] {
         [Self::Local(name.clone()), Self::Broker(name.clone())]

@@ -314,7 +314,7 @@ fn own_import(existing: Option<&Object>, view: &View<'_>, exported: &Exported) -
     }
     match &exported.session_affinity_config {
         Some(config) => drop(spec.insert("sessionAffinityConfig".to_owned(), config.clone())),
-        None => drop(spec.remove("sessionAffinityConfig")),
+        None => service::remove_content(&mut spec, "sessionAffinityConfig"),
     }
     import.body.insert("spec".to_owned(), Value::Object(spec));
     import.body.insert("status".to_owned(), json!({"clusters": [{"cluster": config.cluster_id}]}));

@@ -122,7 +122,6 @@ pub(crate) fn read(
     }
     let is_headless = text(spec, "clusterIP") == Some("None");
     let kind = if is_headless { ServiceImportType::Headless } else { ServiceImportType::ClusterSetIp };
-    let affinity_config = spec.get("sessionAffinityConfig").filter(|config| !config.is_null());
     let mut labels = service.metadata.labels.clone();
     labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
     let annotated = |key: &str| {
@@ -141,7 +140,7 @@ pub(crate) fn read(
         type_name: type_name.to_owned(),
         families: families(spec.get("ipFamilies")),
         session_affinity: text(spec, "sessionAffinity").unwrap_or("None").to_owned(),
-        session_affinity_config: affinity_config.cloned(),
+        session_affinity_config: affinity_config(spec).cloned(),
         internal_traffic_policy: short("internalTrafficPolicy").unwrap_or_else(|| "Cluster".to_owned()),
         traffic_distribution: short("trafficDistribution"),
         metadata: metadata::Exported::of_export(export),
@@ -201,6 +200,22 @@ fn ips(spec: &Map<String, Value>) -> Vec<IpAddr> {
         }
     }
     ips
+}
+
+/// Returns the configuration of a session affinity; one with nothing in it, as some releases of Lighthouse write, is none.
+pub(crate) fn affinity_config(spec: &Map<String, Value>) -> Option<&Value> {
+    spec.get("sessionAffinityConfig").filter(|config| !is_nothing(config))
+}
+
+/// Removes a field, but for one with nothing in it: upstream's agents compare such ones with their own.
+pub(crate) fn remove_content(spec: &mut Map<String, Value>, field: &str) {
+    if spec.get(field).is_some_and(|value| !is_nothing(value)) {
+        spec.remove(field);
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value.is_null() || value.as_object().is_some_and(Map::is_empty)
 }
 
 pub(crate) fn text<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a str> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use trieste_control::api::ObjectKey;
 
+use crate::sync_lag::Lag;
+
 /// The status of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentStatus {
@@ -21,6 +23,10 @@ pub struct AgentStatus {
     pub refused: Vec<RefusedObject>,
     /// The latest changes of conditions, the oldest first.
     pub transitions: Arc<Vec<Transition>>,
+    /// How long changes of this cluster take until they are on the broker.
+    pub to_broker: Lag,
+    /// How long changes of the broker take until they are in this cluster.
+    pub to_cluster: Lag,
 }
 
 /// A change of a condition of a ServiceExport, which was written.

@@ -31,7 +31,21 @@ impl ClusterSet {
     /// # Errors
     /// If the command failed.
     pub fn export(&self, cluster: &Cluster, verb: &str, service: &str) -> anyhow::Result<()> {
-        let run = self.trieste(cluster).args([verb, "service", service, "-n", "default"]);
+        self.export_in("default", cluster, verb, service)
+    }
+
+    /// The same for a service of another namespace.
+    ///
+    /// # Errors
+    /// If the command failed.
+    pub fn export_in(
+        &self,
+        namespace: &str,
+        cluster: &Cluster,
+        verb: &str,
+        service: &str,
+    ) -> anyhow::Result<()> {
+        let run = self.trieste(cluster).args([verb, "service", service, "-n", namespace]);
         run.output()?.success().map(drop)
     }
 

@@ -138,7 +138,17 @@ impl Cluster {
     /// # Errors
     /// If the server refuses it, or it does not answer.
     pub fn start_service(&self, name: &str, app: &str) -> anyhow::Result<Vec<IpAddr>> {
-        let service = self.client().apply(&service(name, app))?;
+        self.start_service_in("default", name, app)
+    }
+
+    /// The same in another namespace.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_service`].
+    pub fn start_service_in(&self, namespace: &str, name: &str, app: &str) -> anyhow::Result<Vec<IpAddr>> {
+        let mut wanted = service(name, app);
+        wanted["metadata"]["namespace"] = json!(namespace);
+        let service = self.client().apply(&wanted)?;
         let texts = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
         let addresses: anyhow::Result<Vec<IpAddr>> =
             texts.iter().map(|text| Ok(text.as_str().unwrap_or_default().parse()?)).collect();

@@ -20,7 +20,9 @@ use crate::wait::eventually;
 /// How long the first packet may take to find its way.
 const FIRST_PACKET: Duration = Duration::from_secs(30);
 /// The Service that is exported.
-const NAME: &str = "web.default.svc.clusterset.local";
+const NAME: &str = "web.shop.svc.clusterset.local";
+/// Its namespace: each cluster has it, or there is no such name.
+const SHOP: &str = "shop";
 const PING_BYTES: usize = 56;
 const TCP_BYTES: usize = 4 << 20;
 
@@ -112,9 +114,12 @@ fn lines(text: &str) -> Vec<String> {
 /// A client on a node of east without a gateway, and a server on such a node of west behind a Service.
 fn start_pods(screen: &Screen, east: &Cluster, west: &Cluster) -> anyhow::Result<Actors> {
     screen.step_with("a client in east, a server and a ClusterIP Service in west", || {
+        for cluster in [east, west] {
+            cluster.client().create_namespace(SHOP)?;
+        }
         let client = east.start_pod(PodShape::on(worker(east)?, "client"))?;
-        let server = west.start_pod(PodShape::on(worker(west)?, "server"))?;
-        let service = west.start_service("web", "server")?;
+        let server = west.start_pod(PodShape::on(worker(west)?, "server").in_namespace(SHOP))?;
+        let service = west.start_service_in(SHOP, "web", "server")?;
         let pods = [&client, &server]
             .map(|pod| format!("{:<6} on {}: {}", pod.name, pod.node, list(&pod.addresses)));
         let mut lines = pods.to_vec();
@@ -169,8 +174,8 @@ fn tcp(client: &Pod, to: &[IpAddr], port: u16) -> anyhow::Result<Vec<String>> {
 fn names(screen: &Screen, set: &ClusterSet, actors: &Actors) -> anyhow::Result<()> {
     let (west, client) = (set.clusters.cluster("west"), &actors.client);
     screen.heading("The Service by its name");
-    screen.step("west $ trieste export service web -n default", || {
-        set.export(west, "export", "web")?;
+    screen.step("west $ trieste export service web -n shop", || {
+        set.export_in(SHOP, west, "export", "web")?;
         Ok(vec![])
     })?;
     let answered = |addresses: &[IpAddr], within: Duration| {
@@ -208,11 +213,11 @@ fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow:
     screen.heading("Uninstalled");
     let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
     screen.step("our own pods and the Service are deleted", || {
+        set.export_in(SHOP, west, "unexport", "web")?;
         for cluster in [east, west] {
             cluster.kubectl(&["delete", "pods", "--all", "--namespace", "default"])?.success()?;
+            cluster.kubectl(&["delete", "namespace", SHOP])?.success()?;
         }
-        set.export(west, "unexport", "web")?;
-        west.kubectl(&["delete", "service", "web"])?.success()?;
         Ok(vec![])
     })?;
     for cluster in [west, east] {

@@ -6,11 +6,14 @@ mod api_store;
 mod clocks;
 mod clusterset;
 mod cost;
+mod differences;
 mod export;
 mod faults;
 mod globalnet;
+mod golden;
 mod hostile;
 mod lab;
+mod lag;
 #[path = "../../../../control/tests/all/memory_store.rs"]
 mod memory_store;
 mod merged;

@@ -151,12 +151,13 @@ impl Pages for State {
     }
 
     fn metrics(&self) -> String {
-        let status = self.status.borrow().clone();
+        let (status, now) = (self.status.borrow().clone(), Instant::now());
         metrics::render(Snapshot {
             status: &status,
-            controller: (CONTROLLER, self.metrics.snapshot(Instant::now())),
+            controller: (CONTROLLER, self.metrics.snapshot(now)),
             process: ProcessStats::read(),
             started: self.started,
+            now,
         })
     }
 }

@@ -82,6 +82,18 @@ pub(super) async fn export(store: &KubeStore) {
 
 /// Installs namespaces, definitions of one version and the agent's account.
 pub(super) fn install(client: &Client, version: &str) {
+    // As newer definitions have it.
+    let reason =
+        json!({"type": "string", "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"});
+    install_with(client, version, &reason);
+}
+
+/// The same, as upstream installs it: conditions may have an empty reason.
+pub(super) fn install_as_upstream(client: &Client) {
+    install_with(client, "v1alpha1", &json!({"type": "string"}));
+}
+
+fn install_with(client: &Client, version: &str, reason: &Value) {
     for namespace in [NAMESPACE, BROKER, "shop"] {
         client.create_namespace(namespace).unwrap();
     }
@@ -104,8 +116,6 @@ pub(super) fn install(client: &Client, version: &str) {
     let cluster = json!({"type": "object", "required": ["cluster"], "properties": {"cluster": text()}});
     let status = json!({"type": "object", "properties": {"clusters": {"type": "array", "items": cluster,
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["cluster"]}}});
-    let reason =
-        json!({"type": "string", "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"});
     let condition = json!({"type": "object", "required": ["type", "status", "reason", "message", "lastTransitionTime"],
         "properties": {"type": text(), "status": text(), "reason": reason, "message": text(),
             "lastTransitionTime": {"type": "string", "format": "date-time"}}});

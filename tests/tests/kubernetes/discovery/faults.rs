@@ -2,25 +2,19 @@
 //! afterwards everything is as it should be. An agent dies here by being dropped wherever it is; as a process it does in
 //! `clusters/plain/names.rs`.
 
-use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 use trieste_control::store::KubeStore;
-use trieste_discovery::dns::follow::{Progress, follow};
 use trieste_discovery::dns::udp;
 use trieste_discovery_agent::AgentHandle;
-use trieste_dns::{Label, Settings, Writer, Zone};
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{ApiServer, Faults, Mode};
 use trieste_tests::lab::Lab;
 use trieste_tests::wait::eventually;
 
+use super::asker::{Asker, ask, client, serve};
 use super::bed::{PATIENCE, install, spawn_agent, store};
 
 /// How long a server is away, and at night (`./dev test --nightly`): the one of a cluster, and the broker.
@@ -49,7 +43,7 @@ fn agents_that_die_and_servers_that_are_away_cost_no_answer_and_are_caught_up_wi
     }
     bed.becomes("web", true, PATIENCE);
     bed.becomes("late", true, PATIENCE);
-    let asker = Asker::start(bed.dns.address(), "web");
+    let asker = Asker::start(bed.dns.address(), "web", &[]);
     bed.agents_die();
     bed.server_is_away();
     bed.broker_is_away();
@@ -307,79 +301,4 @@ fn path(kind: &str, name: &str) -> String {
         _ => "/apis/multicluster.x-k8s.io/v1alpha1",
     };
     format!("{group}/namespaces/shop/{kind}/{name}")
-}
-
-/// Answers for west, from its API server's objects.
-fn serve(runtime: &Runtime, store: &KubeStore) -> udp::Worker {
-    let west = Label::new("west").unwrap();
-    let (writer, records) = Writer::new(west.clone());
-    let (progress, followed) = (watch::Sender::new(Progress::default()), store.clone());
-    runtime.spawn(async move { follow(&followed, "", west, writer, &progress).await });
-    let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-    settings.answers_missing_namespaces = true;
-    udp::begin("127.0.0.1:0".parse().unwrap(), 1, &records, &Arc::new(settings)).unwrap().remove(0)
-}
-
-fn client(server: std::net::SocketAddr) -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server).unwrap();
-    // As resolvers have it: on a busy machine a thread may wait for its turn.
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    socket
-}
-
-/// Asks for the address of a service.
-///
-/// # Errors
-/// What came instead of one.
-fn ask(client: &UdpSocket, service: &str) -> Result<(), String> {
-    let mut query = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-    for label in [service, "shop", "svc", "clusterset", "local"] {
-        query.push(u8::try_from(label.len()).unwrap());
-        query.extend_from_slice(label.as_bytes());
-    }
-    query.extend_from_slice(&[0, 0, 1, 0, 1]);
-    client.send(&query).map_err(|error| error.to_string())?;
-    let mut reply = [0; 512];
-    client.recv(&mut reply).map_err(|error| error.to_string())?;
-    match (reply[3] & 0xf, reply[7]) {
-        (0, 1..) => Ok(()),
-        (code, count) => Err(format!("code {code}, {count} records")),
-    }
-}
-
-/// Somebody who asks for one service all the time.
-struct Asker {
-    is_over: Arc<AtomicBool>,
-    asked: Arc<AtomicU64>,
-    failed: Arc<Mutex<Vec<String>>>,
-    thread: JoinHandle<()>,
-}
-
-impl Asker {
-    fn start(server: std::net::SocketAddr, service: &'static str) -> Self {
-        let (is_over, asked, failed) =
-            (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let shared = (Arc::clone(&is_over), Arc::clone(&asked), Arc::clone(&failed));
-        let thread = std::thread::spawn(move || {
-            let (is_over, asked, failed) = shared;
-            let (client, begun) = (client(server), Instant::now());
-            while !is_over.load(Ordering::Relaxed) {
-                asked.fetch_add(1, Ordering::Relaxed);
-                if let Err(found) = ask(&client, service) {
-                    failed.lock().unwrap().push(format!("{found} after {:.1?}", begun.elapsed()));
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-        Self { is_over, asked, failed, thread }
-    }
-
-    /// Returns how many queries there were, and what was wrong with some.
-    fn stop(self) -> (u64, Vec<String>) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap();
-        let failed = std::mem::take(&mut *self.failed.lock().unwrap());
-        (self.asked.load(Ordering::Relaxed), failed)
-    }
 }

@@ -1,8 +1,12 @@
 //! Agents of service discovery on real API servers, with the rights that their page names and definitions that drop what they do
 //! not name: the broker is in one of the two clusters.
 
+mod asker;
 mod bed;
+#[path = "../../../../discovery/agent/tests/all/differences.rs"]
+mod differences;
 mod faults;
+mod takeover;
 
 use std::time::Duration;
 
