@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use trieste_ovn::condition::Condition;
 use trieste_ovn::constants::{OWNER, OWNER_KEY};
 use trieste_ovn::wanted::{RouteKind, Topology, Zone};
-use trieste_ovn::{Chassis, Rows, Table, plan, uninstall};
+use trieste_ovn::{Chassis, Rows, Table, Transaction, plan, uninstall};
+use trieste_ovsdb::operation::Operation;
 use trieste_ovsdb::uuid::Uuid;
 use trieste_ovsdb::value::{Datum, Row};
 
@@ -321,6 +322,19 @@ fn change(rows: &mut Rows, model: &Model, at: usize, way: usize) -> bool {
     rows.set(*table, *uuid, row)
 }
 
+/// Leaves out which services a router has that a plan makes. They come and go without a plan until it is there, and that it
+/// was made matters by itself.
+fn without_new_balancers(mut transactions: Vec<Transaction>) -> Vec<Transaction> {
+    for operation in transactions.iter_mut().flat_map(|transaction| &mut transaction.operations) {
+        if let Operation::Insert { table, row, .. } = operation
+            && table == Table::LogicalRouter.name()
+        {
+            row.retain(|column, _| !BALANCERS.contains(&column.as_str()));
+        }
+    }
+    transactions
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -362,9 +376,10 @@ proptest! {
         model in database(), facts in facts(), at in 0..64usize, way in 0..11usize,
     ) {
         let (wanted, mut rows) = (facts.wanted(), model.replica());
-        let before = plan(&wanted, &rows, &chassis()).transactions;
+        let planned = |rows: &Rows| without_new_balancers(plan(&wanted, rows, &chassis()).transactions);
+        let before = planned(&rows);
         if !change(&mut rows, &model, at, way) {
-            prop_assert_eq!(plan(&wanted, &rows, &chassis()).transactions, before);
+            prop_assert_eq!(planned(&rows), before);
         }
     }
 }
