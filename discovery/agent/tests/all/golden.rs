@@ -113,9 +113,9 @@ fn recorded(store: &str) -> BTreeMap<String, Value> {
 
 /// What is of service discovery in a store.
 fn written(store: &ApiStore) -> BTreeMap<String, Value> {
-    let is_of_discovery = |object: &Object| match object.kind {
-        Kind::EndpointSlice => object.metadata.labels.contains_key(label::SOURCE_CLUSTER),
-        kind => matches!(kind, Kind::ServiceExport | Kind::ServiceImport),
+    let is_of_discovery = |object: &Object| {
+        matches!(object.kind, Kind::ServiceExport | Kind::ServiceImport)
+            || object.metadata.labels.contains_key(label::SOURCE_CLUSTER)
     };
     let all = store.0.snapshot().into_iter().filter(is_of_discovery);
     let values = all.map(|object| object.to_value());
