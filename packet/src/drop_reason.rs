@@ -64,6 +64,8 @@ reasons! {
     NoSelector = "no_selector",
     /// Outbound: every SA for this packet is past its hard limit, in time, bytes or packets.
     SaExpired = "sa_expired",
+    /// With AF_XDP: the datagram's UDP checksum is wrong, or missing over IPv6.
+    OuterChecksum = "outer_checksum",
     /// A datagram that is no message of any cable on this port.
     UnknownDatagram = "unknown_datagram",
     /// A message for a receiver index that no lane has, or for an SPI of no IKE SA.

@@ -233,6 +233,14 @@ impl Pool {
         }
     }
 
+    /// Returns the slot of a buffer that covers one of this pool's alone, and where in the memory its bytes start: what a
+    /// device that shares the memory is given.
+    #[must_use]
+    pub fn place(&self, buf: &PacketBuf) -> Option<(usize, usize)> {
+        let is_ours = Arc::ptr_eq(&self.region, &buf.region) && self.region.slots.is_alone(buf.slot);
+        is_ours.then(|| (buf.slot as usize, buf.slot as usize * self.region.slot_bytes + buf.start as usize))
+    }
+
     /// Buffers that could be taken now, not counting those that other workers give back meanwhile.
     #[must_use]
     pub fn available(&self) -> usize {

@@ -4,18 +4,23 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::Context as _;
+use trieste_cables::CableKind;
 use trieste_control::admin::{FeatureState, IoCapability};
 use trieste_io::link::{self, Family};
 use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
 
-use crate::config::{Config, Offload};
+use crate::config::{Config, Offload, OuterIo};
 use crate::marks::OUTER_MARK;
+use crate::wire::Wire;
 
 /// The devices for the workers.
 #[derive(Debug)]
 pub struct Devices {
     tuns: Vec<TunQueue>,
     wires: Vec<UdpIo>,
+    /// The same with AF_XDP in front; then `wires` is empty.
+    #[cfg(feature = "af-xdp")]
+    rings: Vec<trieste_io::xdp::XdpIo>,
     fallbacks: Vec<Fallback>,
     /// Whether the TUN device was not there before, as after a start of the machine.
     is_new: bool,
@@ -34,9 +39,20 @@ impl Devices {
         set_sysctls(&tun, &config.proc_sys);
         tun.set_up(true)?;
         let of_device = tun.fallbacks().to_vec();
-        let mut devices = Self { tuns: tun.into_queues(), wires, fallbacks: Vec::new(), is_new };
+        let mut devices = Self::new(tun.into_queues(), wires, is_new);
         devices.note_fallbacks(&of_device);
         Ok(devices)
+    }
+
+    fn new(tuns: Vec<TunQueue>, wires: Vec<UdpIo>, is_new: bool) -> Self {
+        Self {
+            tuns,
+            wires,
+            #[cfg(feature = "af-xdp")]
+            rings: Vec::new(),
+            fallbacks: Vec::new(),
+            is_new,
+        }
     }
 
     /// Returns `true` if the TUN device did not exist before.
@@ -66,7 +82,7 @@ impl Devices {
             }
         }
         let (udp, tun) = (udp_config(config), tun_config(config, 0));
-        let mut devices = Self { tuns: Vec::new(), wires: Vec::new(), fallbacks: Vec::new(), is_new: false };
+        let mut devices = Self::new(Vec::new(), Vec::new(), false);
         for (worker, (tun_fd, wire_fds)) in tuns.into_iter().zip(wires).enumerate() {
             let tun_fd = tun_fd.with_context(|| format!("no TUN queue was inherited for worker {worker}"))?;
             devices.tuns.push(TunQueue::adopt(tun_fd, tun.offloads)?);
@@ -90,9 +106,55 @@ impl Devices {
         self.note_fallbacks(&[]);
     }
 
+    /// Leads outer packets past the kernel's stack on `interface`, if the configuration wants that. Call it when the sockets
+    /// carry what they shall. Where it cannot be, they go on alone, and the reason is one of the fallbacks.
+    pub fn pass_stack(&mut self, config: &Config, interface: Option<&str>, kind: &dyn CableKind) {
+        if config.io == OuterIo::Sockets {
+            return;
+        }
+        let reason = match interface {
+            None => "no interface has the node's address".to_owned(),
+            Some(interface) => match self.open_rings(config, interface, kind) {
+                Ok(()) => {
+                    self.note_fallbacks(&[]);
+                    return;
+                }
+                Err(reason) => reason,
+            },
+        };
+        self.note_fallbacks(&[Fallback { feature: "af-xdp", reason }]);
+    }
+
+    #[cfg(not(feature = "af-xdp"))]
+    #[expect(
+        clippy::unused_self,
+        clippy::needless_pass_by_ref_mut,
+        reason = "what is built otherwise needs it"
+    )]
+    fn open_rings(&mut self, _: &Config, _: &str, _: &dyn CableKind) -> Result<(), String> {
+        Err("this program is built without it".to_owned())
+    }
+
+    #[cfg(feature = "af-xdp")]
+    fn open_rings(&mut self, config: &Config, interface: &str, kind: &dyn CableKind) -> Result<(), String> {
+        use trieste_io::xdp::{XdpConfig, XdpIo, XdpMode};
+        let xdp = XdpConfig {
+            // Copying costs what the stack's trains save, so that the choice is the sockets.
+            least: if config.io == OuterIo::Auto { XdpMode::ZeroCopy } else { XdpMode::Generic },
+            esp: kind.carries_esp(),
+            zero_checksum6: kind.identifies_by_address(),
+            mark: Some(OUTER_MARK),
+            ..XdpConfig::new(interface)
+        };
+        self.rings = XdpIo::open_group(&xdp, &mut self.wires).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
     /// Gathers what the devices do without, `known` first, and says each once.
     fn note_fallbacks(&mut self, known: &[Fallback]) {
         let tuns = self.tuns.iter().flat_map(|tun| tun.fallbacks());
+        #[cfg(feature = "af-xdp")]
+        let tuns = tuns.chain(self.rings.iter().flat_map(|rings| rings.fallbacks()));
         for fallback in known.iter().chain(tuns).chain(self.wires.iter().flat_map(|wire| wire.fallbacks())) {
             if !self.fallbacks.contains(fallback) {
                 tracing::warn!(feature = fallback.feature, reason = %fallback.reason, "doing without something that the kernel does not give; it works, less well");
@@ -106,14 +168,23 @@ impl Devices {
     pub fn capabilities(&self) -> Vec<IoCapability> {
         let tun = self.tuns.first().map_or(Offloads::NONE, |tun| tun.capabilities().offloads);
         let udp = self.wires.first().map_or(Offloads::NONE, |wire| wire.capabilities().offloads);
+        #[cfg(feature = "af-xdp")]
+        let udp = self.rings.first().map_or(udp, |rings| rings.capabilities().offloads);
         let on = tun.with(udp).names().map(|name| capability(name, None));
+        #[cfg(feature = "af-xdp")]
+        let on =
+            on.chain(self.rings.first().map(|rings| capability(format!("af-xdp-{}", rings.mode()), None)));
         on.chain(self.fallbacks.iter().map(|fallback| capability(fallback.feature, Some(&fallback.reason))))
             .collect()
     }
 
     /// Returns one TUN queue and one set of sockets for each worker.
-    pub fn into_pairs(self) -> impl Iterator<Item = (TunQueue, UdpIo)> {
-        self.tuns.into_iter().zip(self.wires)
+    pub fn into_pairs(self) -> impl Iterator<Item = (TunQueue, Wire)> {
+        #[cfg(not(feature = "af-xdp"))]
+        let wires = self.wires;
+        #[cfg(feature = "af-xdp")]
+        let wires = self.wires.into_iter().map(Wire::from).chain(self.rings.into_iter().map(Wire::from));
+        self.tuns.into_iter().zip(wires)
     }
 }
 

@@ -49,4 +49,5 @@ pub mod tables;
 mod threads;
 pub mod uninstall;
 mod unreachable;
+pub mod wire;
 pub mod worker;

@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use trieste_control::conditions::Conditions;
 use trieste_control::privileges::{Capability, Missing, Needs};
 
-use crate::config::{Broker, CommandLine, Config, IPSEC_DRIVER};
+use crate::config::{Broker, CommandLine, Config, IPSEC_DRIVER, OuterIo};
 
 /// The first port that everybody may open, where the kernel does not say.
 const FIRST_FREE_PORT: u16 = 1024;
@@ -59,6 +59,11 @@ fn needs(config: &Config) -> Needs {
     let raw: Vec<&str> = pings.into_iter().chain(esp).collect();
     if !raw.is_empty() {
         needs = needs.wanted(Capability::NET_RAW, raw.join("; or "));
+    }
+    if config.io != OuterIo::Sockets && cfg!(feature = "af-xdp") {
+        let program = "lead outer packets past the kernel's stack: they go through the sockets";
+        needs = needs.wanted(Capability::BPF, program).wanted(Capability::NET_RAW, program);
+        needs = needs.useful(Capability::IPC_LOCK);
     }
     let ports = [Some(config.udp_port), Some(config.nat_discovery_port), config.metrics_port];
     let low = |port: &u16| *port != 0 && *port < first_free_port(config);

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use rand_core::{OsRng, RngCore as _};
 use tokio::sync::mpsc;
 use trieste_cables::CableKind;
-use trieste_io::{TunQueue, UdpIo};
+use trieste_io::TunQueue;
 use trieste_packet::{PoolConfig, WorkerId};
 use trieste_pipeline::services::Services;
 use trieste_pipeline::{Config as PipelineConfig, Fleet, NatConfig, Pipeline, Tables};
@@ -18,6 +18,7 @@ use crate::config::{Config, ConfigError, Cpus};
 use crate::devices::Devices;
 use crate::handoff::Exchange;
 use crate::paths::Paths;
+use crate::wire::Wire;
 use crate::worker::{DeviceWait, Worker, WorkerHandle, WorkerParts};
 
 /// Reports that a worker has ended, and why.
@@ -79,7 +80,7 @@ pub(crate) fn spawn_workers(
 
 /// Starts a worker's thread, which sends its error to `ended` if it ends unexpectedly.
 fn spawn(
-    worker: Worker<TunQueue, UdpIo>,
+    worker: Worker<TunQueue, Wire>,
     mut wait: DeviceWait,
     handle: WorkerHandle,
     ended: mpsc::UnboundedSender<anyhow::Error>,

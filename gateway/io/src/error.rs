@@ -51,6 +51,24 @@ pub enum Error {
     /// An inherited descriptor is not what it should be.
     #[error("inherited descriptor: {0}")]
     Inherited(&'static str),
+    /// Another XDP program is on the interface, and stays there.
+    #[cfg(feature = "af-xdp")]
+    #[error(
+        "cannot attach the XDP program to {name}: another program is attached; `ip link show {name}` has its number"
+    )]
+    ForeignProgram {
+        /// The interface.
+        name: String,
+    },
+    /// The interface cannot be used with AF_XDP.
+    #[cfg(feature = "af-xdp")]
+    #[error("cannot use AF_XDP on {name}: {reason}")]
+    NoXdp {
+        /// The interface.
+        name: String,
+        /// What is missing.
+        reason: String,
+    },
     /// The kernel refused for another reason.
     #[error("{what}: {source}")]
     Kernel {

@@ -21,6 +21,8 @@ pub mod poll;
 mod sys;
 pub mod tun;
 pub mod udp;
+#[cfg(feature = "af-xdp")]
+pub mod xdp;
 
 use std::io;
 

@@ -24,6 +24,7 @@ use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::globalnet::sessions::{Restored, SessionFiles};
 use crate::globalnet::view::GlobalnetView;
+use crate::host;
 use crate::ike;
 use crate::kinds::Made;
 use crate::node::{self, Node};
@@ -73,6 +74,9 @@ impl DataPlane {
         let services = Arc::new(ArcSwap::from_pointee(services(environment)));
         let membership = Fleet::new(GatewayKey::of(&spec.cable_name), OsRng.next_u64(), Instant::now());
         let raw_esp = carry(&mut devices, config, &*kind);
+        let addresses = host::addresses();
+        let underlay = addresses.iter().find(|host| host.address == node.private_ip);
+        devices.pass_stack(config, underlay.map(|host| host.interface.as_str()), &*kind);
         let io = devices.capabilities();
         let (workers, ended_sender, ended) = spawn_workers(
             config,

@@ -160,7 +160,8 @@ impl Remains {
             | DropReason::Replay
             | DropReason::BadTag
             | DropReason::OtherStation
-            | DropReason::OwnStation => Self::Datagram(Inbound),
+            | DropReason::OwnStation
+            | DropReason::OuterChecksum => Self::Datagram(Inbound),
             DropReason::SocketWrite | DropReason::SocketFull => Self::Datagram(Outbound),
             DropReason::NoRoute
             | DropReason::SourceNotLocal

@@ -32,7 +32,7 @@ pub use options::{CommandLine, Options};
 pub use psk::Psk;
 pub(crate) use resolve::METRICS_PORT;
 pub use trieste_control::parse::Cidrs;
-pub use words::{Cpus, Words};
+pub use words::{Cpus, OuterIo, Words};
 
 /// The IPsec cable's name: upstream's, as Endpoints carry it. `ipsec` is taken as well.
 pub(crate) const IPSEC_DRIVER: &str = "libreswan";
@@ -104,6 +104,8 @@ pub struct Config {
     pub workers: u16,
     /// Where they are pinned.
     pub cpus: Option<Cpus>,
+    /// How packets of cables cross the kernel.
+    pub io: OuterIo,
     /// The TUN device's name.
     pub tun_name: String,
     /// The TUN device's MTU, if configured.

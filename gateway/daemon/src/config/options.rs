@@ -8,7 +8,7 @@ use serde::Deserialize;
 use trieste_control::command_line;
 use trieste_control::parse::{Cidrs, parse_bool};
 
-use super::words::{Cpus, Words, parse_exactly_true};
+use super::words::{Cpus, OuterIo, Words, parse_exactly_true};
 use super::{Config, ConfigError, GlobalnetOptions, IpsecOptions, Psk};
 
 /// The command line of `trieste-gateway`.
@@ -189,6 +189,10 @@ pub struct Options {
     /// CPUs to pin the workers to, in order, or `off` [default: `off` for one worker, the first CPUs that may be used for several]
     #[arg(long, env = "TRIESTE_CPUS", value_name = "LIST")]
     pub cpus: Option<Cpus>,
+    /// How packets of cables cross the kernel: sockets, af-xdp, or auto, which is af-xdp where nothing is copied; in programs
+    /// that are built with it [default: sockets]
+    #[arg(long, env = "TRIESTE_IO", value_name = "WAY")]
+    pub io: Option<OuterIo>,
     /// Name of the TUN device [default: submariner]
     #[arg(long, value_name = "NAME")]
     pub tun_name: Option<String>,
@@ -294,7 +298,7 @@ impl Options {
             lease_duration, renew_deadline, retry_period, kubernetes_service_host, debug, namespace, broker,
             broker_namespace, state_dir, store, former_cable_driver, psk, psk_file, psk_secret,
             force_udp_encaps, preferred_server, ipsec_debug, ipsec, udp_port, hostname, private_ip,
-            public_ip, nat_enabled, health_check_ip, workers, cpus, tun_name, tun_mtu, path_mtu,
+            public_ip, nat_enabled, health_check_ip, workers, cpus, io, tun_name, tun_mtu, path_mtu,
             path_probe_interval, path_probe_multiplier, pmtu_probing, disable_offloads, metrics_port,
             admin_socket, proc_sys,
         ])

@@ -102,6 +102,7 @@ impl Options {
             health_check_ip: address("health-check-ip", self.health_check_ip)?,
             weight: checked_weight(self.weight)?,
             cpus: self.cpus,
+            io: self.io.unwrap_or_default(),
             tun_mtu: checked_mtu("tun-mtu", self.tun_mtu)?,
             path_mtu: checked_mtu("path-mtu", self.path_mtu)?,
             health: probing(self.path_probe_interval, self.path_probe_multiplier, self.pmtu_probing)?,

@@ -203,3 +203,16 @@ fn a_weight_is_from_1_to_1000() {
         assert!(error.contains("weight") && error.contains("1 to 1000"), "{error}");
     }
 }
+
+#[test]
+fn outer_packets_go_through_sockets_unless_another_way_is_named() {
+    let io = |line: &str| {
+        Options::parse_file(&format!("{MINIMAL}{line}")).map(|options| options.resolve().unwrap().io)
+    };
+    assert_eq!(io("").unwrap(), OuterIo::Sockets);
+    for (word, way) in [("sockets", OuterIo::Sockets), ("af-xdp", OuterIo::AfXdp), ("auto", OuterIo::Auto)] {
+        assert_eq!(io(&format!("io: {word}\n")).unwrap(), way);
+        assert_eq!(word.parse(), Ok(way));
+    }
+    assert!(io("io: dpdk\n").is_err() && "dpdk".parse::<OuterIo>().is_err());
+}

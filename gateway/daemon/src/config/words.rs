@@ -28,6 +28,32 @@ impl<'de> Deserialize<'de> for Words {
     }
 }
 
+/// How packets of cables cross the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OuterIo {
+    /// Through its UDP sockets.
+    #[default]
+    Sockets,
+    /// Past its stack by AF_XDP, where the interface can do that in any mode.
+    AfXdp,
+    /// By AF_XDP where that pays: without copies.
+    Auto,
+}
+
+impl FromStr for OuterIo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "sockets" => Ok(Self::Sockets),
+            "af-xdp" => Ok(Self::AfXdp),
+            "auto" => Ok(Self::Auto),
+            _ => Err(format!("`{text}` is none of sockets, af-xdp, auto")),
+        }
+    }
+}
+
 /// Where workers are pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cpus {

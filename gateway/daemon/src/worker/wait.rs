@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::{Duration, Instant};
 
+use trieste_io::TunQueue;
 use trieste_io::poll::{Interest, Poller};
-use trieste_io::{TunQueue, UdpIo};
 
 use super::Worker;
 use super::turn::BACKLOG;
+use crate::wire::Wire;
 
 /// The longest wait while all buffers are out: they come back from other workers without a word.
 const BUFFER_WAIT: Duration = Duration::from_millis(2);
@@ -29,7 +30,7 @@ impl DeviceWait {
     ///
     /// # Errors
     /// They cannot be polled.
-    pub fn new(poller: Poller, tun: &TunQueue, wire: &UdpIo) -> io::Result<Self> {
+    pub fn new(poller: Poller, tun: &TunQueue, wire: &Wire) -> io::Result<Self> {
         poller.add(tun, TUN, Interest::Readable)?;
         for socket in wire.fds() {
             poller.add(socket, WIRE, Interest::Readable)?;
@@ -44,7 +45,7 @@ impl DeviceWait {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn wait(&mut self, worker: &mut Worker<TunQueue, UdpIo>, timeout: Duration) -> io::Result<()> {
+    pub fn wait(&mut self, worker: &mut Worker<TunQueue, Wire>, timeout: Duration) -> io::Result<()> {
         self.follow(worker)?;
         let timeout = if self.reads.1 { timeout } else { timeout.min(BUFFER_WAIT) };
         let ready = self.poller.wait(Some(timeout))?;
@@ -56,7 +57,7 @@ impl DeviceWait {
 
     /// Tells the poller what this worker can use. A descriptor that is ready for what nobody wants would end every
     /// wait at once.
-    fn follow(&mut self, worker: &Worker<TunQueue, UdpIo>) -> io::Result<()> {
+    fn follow(&mut self, worker: &Worker<TunQueue, Wire>) -> io::Result<()> {
         let full = worker.wire.blocked().filter(|_| worker.wants_write()).map(|socket| socket.as_raw_fd());
         let has_buffers = worker.pipeline.pool.available() > 0;
         // Under backpressure the TUN device is not read.

@@ -7,3 +7,5 @@ mod tcp;
 mod tun;
 mod udp;
 mod udp_routes;
+#[cfg(feature = "af-xdp")]
+mod xdp;
