@@ -6,7 +6,7 @@
 # without our own crates, since Cargo takes a crate of two checkouts for the same and would build one over the other.
 
 # What is shipped, by one profile; the bench measures that, from the same selection of features.
-shipped="-p trieste-gateway -p trieste-routeagent -p trieste-discovery -p trieste-plugin-sync -p trieste-cli -p trieste-packaging"
+shipped="-p trieste-gateway -p trieste-routeagent -p trieste-discovery -p trieste-plugin-sync -p trieste-operator -p trieste-cli -p trieste-packaging"
 
 # cargo_settings — for every cargo that ./dev starts; `./dev cargo …` has the same.
 cargo_settings() {

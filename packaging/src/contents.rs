@@ -10,8 +10,14 @@ use crate::tree::Tree;
 use crate::{Error, notices};
 
 /// Our programs.
-pub const PROGRAMS: [&str; 5] =
-    ["trieste", "trieste-discovery", "trieste-gateway", "trieste-plugin-sync", "trieste-routeagent"];
+pub const PROGRAMS: [&str; 6] = [
+    "trieste",
+    "trieste-discovery",
+    "trieste-gateway",
+    "trieste-operator",
+    "trieste-plugin-sync",
+    "trieste-routeagent",
+];
 
 /// The names that upstream's operator starts in an image, and those of upstream's programs; ours answer to them.
 pub const UPSTREAM_NAMES: [(&str, &str); 9] = [

@@ -10,8 +10,14 @@ use serde::Deserialize;
 use crate::Error;
 
 /// Our crates that become programs.
-const ROOTS: [&str; 5] =
-    ["trieste-cli", "trieste-discovery", "trieste-gateway", "trieste-plugin-sync", "trieste-routeagent"];
+const ROOTS: [&str; 6] = [
+    "trieste-cli",
+    "trieste-discovery",
+    "trieste-gateway",
+    "trieste-operator",
+    "trieste-plugin-sync",
+    "trieste-routeagent",
+];
 
 #[derive(Deserialize)]
 struct Metadata {

@@ -117,6 +117,7 @@ fn what_has_to_be_in_it_is_in_it_and_what_this_machine_trusts_is_not() {
         "usr/local/bin/trieste-gateway",
         "usr/local/bin/trieste-routeagent",
         "usr/local/bin/trieste-discovery",
+        "usr/local/bin/trieste-operator",
         "usr/local/bin/trieste-plugin-sync",
         "usr/local/bin/lighthouse-agent",
         "usr/local/bin/lighthouse-coredns",

@@ -50,6 +50,7 @@ allowed trieste-pipeline trieste-packet trieste-cables trieste-nat trieste-vxlan
 allowed trieste-control
 allowed trieste-deploy trieste-control
 allowed trieste-diagnose trieste-control trieste-vxlan
+allowed trieste-operator trieste-control trieste-deploy
 allowed trieste-packaging
 allowed trieste-simulator
 allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects

@@ -260,7 +260,7 @@ async fn dry_run(
     let prepared = join::prepare(local, broker, options, &mut NoOne, &mut steps).await;
     remark_steps(&steps);
     let plan = prepared.map_err(explained)?;
-    if let Some(node) = &plan.label {
+    for node in &plan.labels {
         remark(&format!("note: node {} would be labeled as a gateway", printable(node)));
     }
     remark("note: the first objects are the broker's, and the token is not known before they are there");
@@ -334,7 +334,7 @@ impl JoinArgs {
                 is_default: self.names.enable_clusterset_ip,
                 cidrs: self.names.clusterset_ip_cidr.clone(),
             },
-            label_gateway: self.cable.label_gateway,
+            gateways: usize::from(self.cable.label_gateway),
             ignore_requirements: self.ignore_requirements,
             patience: Duration::from_secs(self.wait_timeout),
         })

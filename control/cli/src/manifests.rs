@@ -1,4 +1,4 @@
-//! `trieste manifests`: the objects of a broker and of a member, for those who apply YAML with their own tools.
+//! `trieste manifests`: the objects of a broker, of a member and of the operator, for those who apply YAML with their own tools.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -65,6 +65,8 @@ enum What {
     BrokerMember,
     /// The member
     Member,
+    /// The operator, which carries out Fabric resources
+    Operator,
 }
 
 impl What {
@@ -75,6 +77,7 @@ impl What {
             Self::Broker => "broker.yaml",
             Self::BrokerMember => "broker-member.yaml",
             Self::Member => "member.yaml",
+            Self::Operator => "operator.yaml",
         }
     }
 }

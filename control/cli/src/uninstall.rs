@@ -10,7 +10,7 @@ use trieste_control::steps::{Outcome, Steps as _};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::objects::names::BROKER_NAMESPACE;
 use trieste_deploy::remove_member::RemoveMember;
-use trieste_deploy::uninstall::{self, Found, Uninstall};
+use trieste_deploy::uninstall::{self, Found, Scope, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 
 use super::contexts::KubeArgs;
@@ -62,13 +62,21 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
         broker_namespace,
         patience: Duration::from_secs(args.wait_timeout),
         force: args.force,
+        scope: Scope::ALL,
     };
-    let mut found = uninstall::look(&server, &options).await.map_err(explained)?;
+    let mut found = uninstall::observe(&server, &options).await.map_err(explained)?;
     args.recall(&server, &mut found).await?;
     if found.has_operator {
         return Err(anyhow!(
             "Submariner's operator runs in this cluster and would make everything anew\nnext: subctl uninstall removes \
              what it has installed"
+        ));
+    }
+    if let Some(fabric) = found.fabrics.first() {
+        return Err(anyhow!(
+            "this cluster is what Fabric {0} says, and its operator would make everything anew\nnext: kubectl delete fabric \
+             {0} uninstalls it",
+            printable(fabric)
         ));
     }
     if args.dry_run {

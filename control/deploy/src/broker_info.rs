@@ -1,7 +1,7 @@
 //! `broker-info.subm`: what a cluster needs to know to join. Upstream's file, written and read compatibly.
 //!
-//! The file is URL-safe base64 of one JSON document. Field names are Go's, as upstream's present releases write them;
-//! older ones wrote them in lower camel case, so that names are read in any case.
+//! The file is URL-safe base64 of one JSON document; the standard alphabet is read too. Field names are Go's, as upstream's
+//! present releases write them; older ones wrote them in lower camel case, so that names are read in any case.
 
 mod file;
 
@@ -119,13 +119,14 @@ impl BrokerInfo {
         if text.len() > LONGEST {
             return Err(BrokerInfoError::corrupt(format!("it has {} bytes", text.len())));
         }
-        let dense: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let dense: Vec<u8> =
+            text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).map(url_safe).collect();
         if dense.is_empty() {
             return Err(BrokerInfoError::corrupt("it is empty"));
         }
         let json = URL_SAFE
             .decode(&dense)
-            .map_err(|error| BrokerInfoError::corrupt(format!("it is not URL-safe base64 ({error})")))?;
+            .map_err(|error| BrokerInfoError::corrupt(format!("it is not base64 ({error})")))?;
         // The parser's own words would quote the document.
         let document: Value = serde_json::from_slice(&json).map_err(|error| {
             let (line, column) = (error.line(), error.column());
@@ -200,6 +201,15 @@ impl fmt::Debug for BrokerInfo {
 impl fmt::Debug for ClientToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientToken").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Returns the character of the URL alphabet for one of either alphabet.
+const fn url_safe(byte: u8) -> u8 {
+    match byte {
+        b'+' => b'-',
+        b'/' => b'_',
+        byte => byte,
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod clusterset;
 mod earlier;
+mod gateways;
 mod gather;
 mod names;
 mod prune;
@@ -34,9 +35,9 @@ use crate::broker_info::BrokerInfo;
 use crate::discover::{Given, Network, Ovn, Subnets, discover, is_served};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{GATEWAY_LABEL, SUBMARINER};
+use crate::objects::names::SUBMARINER;
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions, OvnLayout};
-use crate::preflight::{self, GatewayNodes, conclude};
+use crate::preflight::{self, conclude};
 use crate::server::Server;
 use crate::service_discovery;
 use crate::shares::{self, Foreign, GLOBALNET, Share, Wish};
@@ -58,8 +59,8 @@ pub struct Join {
     pub share: Wish,
     /// What is asked of clusterset IPs.
     pub clusterset_ips: ClustersetIps,
-    /// Whether a node is labelled as a gateway if none is.
-    pub label_gateway: bool,
+    /// How many nodes are to be gateways; labelled are those that are missing. Zero leaves the labels to others.
+    pub gateways: usize,
     /// Whether requirements that are not met are doubts.
     pub ignore_requirements: bool,
     /// How long pods may take to come up; zero does not wait.
@@ -91,8 +92,8 @@ pub struct Plan {
     pub broker: Vec<Manifest>,
     /// Objects for the cluster, their token empty.
     pub local: Vec<Manifest>,
-    /// The node that gets the gateway's label.
-    pub label: Option<String>,
+    /// The nodes that get the gateway's label.
+    pub labels: Vec<String>,
     /// Whether any node is to run a gateway.
     pub has_gateway: bool,
     /// The other clusters that have an Endpoint.
@@ -154,15 +155,14 @@ pub async fn prepare(
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;
 
-    let nodes = preflight::gateway_nodes(&here.nodes);
-    let label = choose_gateway(&nodes, options.label_gateway, ask, steps);
-    let has_gateway = label.is_some() || matches!(nodes, GatewayNodes::Labelled(_));
+    let mut question = |text: &str, choices: &[String]| ask.choose(text, choices);
+    let (labels, has_gateway) = gateways::choose(&here.nodes, options.gateways, &mut question, steps);
     Ok(Plan {
         peers: peers(&member, there.drivers),
         member,
         broker: plan_broker,
         local: plan_local,
-        label,
+        labels,
         has_gateway,
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         clusterset_ips,
@@ -206,6 +206,23 @@ pub async fn carry_out(
     plan: &Plan,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
+    let member = install(local, broker, plan, steps).await?;
+    if plan.patience.is_zero() {
+        return Ok(());
+    }
+    wait::until_up(local, &member, plan, steps).await
+}
+
+/// Installs what was planned, and does not wait until it runs. Returns the member's choices as they became.
+///
+/// # Errors
+/// [`DeployError`]; what was done stays, and the next run goes on from there.
+pub async fn install(
+    local: &Server,
+    broker: &Server,
+    plan: &Plan,
+    steps: &mut dyn Steps,
+) -> Result<MemberOptions, DeployError> {
     let id = plan.member.cluster_id.as_str();
     steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
     let mut member = register(broker, plan).await?;
@@ -242,16 +259,8 @@ pub async fn carry_out(
     if has_services {
         names::forward(local, &member, steps).await?;
     }
-    if let Some(node) = &plan.label {
-        steps.begin(&format!("Labelling node \"{node}\" as a gateway"));
-        let place = ObjectRef::cluster_wide("v1", "Node", node);
-        local.merge(&place, &json!({"metadata": {"labels": {GATEWAY_LABEL: "true"}}})).await?;
-        steps.end(Outcome::Success);
-    }
-    if plan.patience.is_zero() {
-        return Ok(());
-    }
-    wait::until_up(local, &member, plan, steps).await
+    gateways::label(local, &plan.labels, steps).await?;
+    Ok(member)
 }
 
 /// Takes the share over that was written down, which is another one than was planned if somebody was faster.
@@ -362,47 +371,9 @@ fn check(
     findings
 }
 
-fn choose_gateway(
-    nodes: &GatewayNodes,
-    may_label: bool,
-    ask: &mut dyn Ask,
-    steps: &mut dyn Steps,
-) -> Option<String> {
-    let candidates = match nodes {
-        GatewayNodes::Labelled(names) => {
-            let text = format!("There are {} node(s) labeled as gateways: {}", names.len(), names.join(", "));
-            steps.remark(Outcome::Success, &text);
-            return None;
-        }
-        GatewayNodes::None => return None,
-        GatewayNodes::Candidates(_) if !may_label => {
-            let text = format!(
-                "No node is labeled as a gateway; choose one with kubectl label node NODE {GATEWAY_LABEL}=true"
-            );
-            steps.remark(Outcome::Warning, &text);
-            return None;
-        }
-        GatewayNodes::Candidates(names) => names,
-    };
-    let [only] = candidates.as_slice() else {
-        let chosen = ask.choose("Which node should be used as the gateway?", candidates);
-        let name = candidates.get(chosen.unwrap_or(0))?;
-        if chosen.is_none() {
-            let text = format!(
-                "Node {name} is going to run the gateway, the first of {}; another one: kubectl label node NODE \
-                 {GATEWAY_LABEL}=true before joining",
-                candidates.len()
-            );
-            steps.remark(Outcome::Success, &text);
-        }
-        return Some(name.clone());
-    };
-    Some(only.clone())
-}
-
 /// Writes the member's status, which readers such as `show networks` look at.
 async fn publish(local: &Server, place: &ObjectRef, member: &MemberOptions) -> Result<(), DeployError> {
-    let path = format!("{}/status?fieldManager={}", place.path(), crate::server::FIELD_MANAGER);
+    let path = format!("{}/status?fieldManager={}", place.path(), local.manager());
     let change = json!({"status": objects::submariner_status(member)});
     let body = Some(("application/merge-patch+json", &change));
     local.call(http::Method::PATCH, &path, body, &format!("writing the status of {place}")).await.map(drop)

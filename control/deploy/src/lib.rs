@@ -31,4 +31,4 @@ pub use cluster_dns::{ServerBlock, server_blocks};
 pub use connect::{BrokerLogin, connect};
 pub use error::DeployError;
 pub use object_ref::ObjectRef;
-pub use server::{Applied, FIELD_MANAGER, Server};
+pub use server::{Applied, Change, FIELD_MANAGER, Journal, OPERATOR_MANAGER, Server};

@@ -5,6 +5,8 @@
 
 #[cfg(test)]
 pub(crate) mod fake;
+mod journal;
+mod managers;
 
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +15,10 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use trieste_control::cause::innermost;
 
+pub use self::journal::{Applied, Change, Journal};
+pub use self::managers::{FIELD_MANAGER, OPERATOR_MANAGER};
 use crate::error::DeployError;
 use crate::object_ref::{ObjectRef, collection};
-
-/// Who we are to server-side apply.
-pub const FIELD_MANAGER: &str = "trieste";
 
 /// How long one answer may take.
 const REQUEST: Duration = Duration::from_secs(30);
@@ -35,23 +36,14 @@ const MOST: usize = 20_000;
 pub(crate) const MULTI_CLUSTER_VERSIONS: [&str; 2] =
     ["multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1"];
 
-/// What became of an applied object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Applied {
-    /// It was not there.
-    Created,
-    /// It was different.
-    Changed,
-    /// It was so already.
-    Unchanged,
-}
-
 /// An API server and what errors call it. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
     client: kube::Client,
     name: String,
     force: bool,
+    manager: &'static str,
+    journal: Option<Journal>,
 }
 
 impl fmt::Debug for Server {
@@ -63,13 +55,25 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server; its name is for errors, as in `cluster "east"`.
     pub fn new(client: kube::Client, name: impl Into<String>) -> Self {
-        Self { client, name: name.into(), force: false }
+        Self { client, name: name.into(), force: false, manager: FIELD_MANAGER, journal: None }
     }
 
     /// The same, taking over fields that others manage.
     #[must_use]
     pub fn forcing_conflicts(self, force: bool) -> Self {
         Self { force, ..self }
+    }
+
+    /// Makes the operator of it: fields are its own ([`OPERATOR_MANAGER`]), those that others have set to something else are
+    /// taken over, and the journal says of which object that was so.
+    #[must_use]
+    pub fn for_operator(self, journal: Journal) -> Self {
+        Self { manager: OPERATOR_MANAGER, journal: Some(journal), ..self }
+    }
+
+    /// Returns who writes, to server-side apply.
+    pub(crate) const fn manager(&self) -> &'static str {
+        self.manager
     }
 
     /// What errors call it.
@@ -166,15 +170,40 @@ impl Server {
             ));
         };
         let before = self.find(&place).await?;
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force={}", place.path(), self.force);
-        let body = Some(("application/apply-patch+yaml", object));
-        let after = self.call(Method::PATCH, &path, body, &format!("applying {place}")).await?;
+        let mut conflicts = Vec::new();
+        let after = match self.patch(&place, object, self.manager, self.force).await {
+            Err(DeployError::Conflict { owners, .. }) if self.journal.is_some() => {
+                conflicts = owners;
+                self.patch(&place, object, self.manager, true).await?
+            }
+            outcome => outcome?,
+        };
+        if self.manager != FIELD_MANAGER && before.as_ref().is_some_and(managers::was_applied_by_command) {
+            self.patch(&place, &managers::nothing_of(object), FIELD_MANAGER, false).await?;
+        }
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-        Ok(match before {
+        let applied = match before {
             None => Applied::Created,
             Some(before) if version(&before) == version(&after) => Applied::Unchanged,
             Some(_) => Applied::Changed,
-        })
+        };
+        if let Some(journal) = &self.journal {
+            journal.note(Change { place, applied, conflicts });
+        }
+        Ok(applied)
+    }
+
+    /// Applies an object under the name of this manager.
+    async fn patch(
+        &self,
+        place: &ObjectRef,
+        object: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, DeployError> {
+        let path = format!("{}?fieldManager={manager}&force={force}", place.path());
+        let body = Some(("application/apply-patch+yaml", object));
+        self.call(Method::PATCH, &path, body, &format!("applying {place}")).await
     }
 
     /// Creates an object: `object` says where.
@@ -185,8 +214,9 @@ impl Server {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         let namespace = object["metadata"]["namespace"].as_str();
         let path = format!(
-            "{}?fieldManager={FIELD_MANAGER}",
-            collection(text("apiVersion"), text("kind"), namespace)
+            "{}?fieldManager={}",
+            collection(text("apiVersion"), text("kind"), namespace),
+            self.manager
         );
         let doing = format!("creating a {}", text("kind"));
         self.call(Method::POST, &path, Some(("application/json", object)), &doing).await
@@ -197,7 +227,7 @@ impl Server {
     /// # Errors
     /// [`DeployError::Api`].
     pub async fn merge(&self, place: &ObjectRef, change: &Value) -> Result<bool, DeployError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", place.path());
+        let path = format!("{}?fieldManager={}", place.path(), self.manager);
         let body = Some(("application/merge-patch+json", change));
         let answer = self.call(Method::PATCH, &path, body, &format!("changing {place}")).await;
         absent(answer).map(|answer| answer.is_some())
@@ -214,7 +244,7 @@ impl Server {
                 "this is a mistake in trieste, please report it",
             ));
         };
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", place.path());
+        let path = format!("{}?fieldManager={}", place.path(), self.manager);
         let body = Some(("application/json", object));
         match self.call(Method::PUT, &path, body, &format!("changing {place}")).await {
             Ok(_) => Ok(true),

@@ -12,7 +12,7 @@ use trieste_control::api::{annotation, label};
 
 use crate::error::DeployError;
 use crate::object_ref;
-use crate::server::{FIELD_MANAGER, MULTI_CLUSTER_VERSIONS, POLL, Server};
+use crate::server::{MULTI_CLUSTER_VERSIONS, POLL, Server};
 
 const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 const IMPORT: &str = "ServiceImport";
@@ -190,7 +190,7 @@ async fn take_out(broker: &Server, mut import: Value, cluster_id: &str) -> Resul
 }
 
 async fn put(broker: &Server, part: &str, object: &Value) -> Result<Value, DeployError> {
-    let path = format!("{}{part}?fieldManager={FIELD_MANAGER}", path(object));
+    let path = format!("{}{part}?fieldManager={}", path(object), broker.manager());
     let body = Some(("application/json", object));
     broker.call(Method::PUT, &path, body, &format!("changing {}", title(object))).await
 }

@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
 
 pub(crate) use leave::{on_broker, remove_from_broker};
-pub use look::{Elsewhere, Found, broker_namespace, look};
-pub use options::Uninstall;
+pub use look::{Elsewhere, Found, broker_namespace, observe, registered_members};
+pub use options::{Scope, Uninstall};
 
 use self::options::LEFT;
 use crate::apply::{remove, remove_definition};
@@ -39,7 +39,7 @@ use crate::service_discovery;
 /// The name in the labels of pods that `trieste diagnose` starts.
 const PROBE: &str = "trieste-probe";
 
-/// Removes what [`look`](look()) has found. `account` speaks to the broker with the rights of `broker-info.subm`; without it
+/// Removes what [`observe`] has found. `account` speaks to the broker with the rights of `broker-info.subm`; without it
 /// the member's account there stays, and is told.
 ///
 /// # Errors
@@ -54,20 +54,12 @@ pub async fn uninstall(
     if found.is_nothing() && found.member.is_none() && !found.elsewhere.is_nothing() {
         return Err(nothing_here(options, &found.elsewhere));
     }
-    service_discovery::leave(server, &options.namespace, options.patience, steps).await?;
-    let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
-    if let Some(member) = &found.member {
-        let local = found.is_broker_of(member).then_some(server);
-        leave::broker(server, account.or(local), member, options, steps).await?;
+    if options.scope.member {
+        leave_set(server, account, found, options, steps).await?;
     }
-    pools::hold_lists(server, options, steps).await?;
-    plugin::withdraw(server, &options.namespace, options.patience, steps).await?;
-    left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
-    left.extend(clean::nodes(server, options, PLUGIN_SYNC, "Cleaning OVN's database", steps).await?);
-    still_there(left, options, steps)?;
-    pools::remove_written(server, options, steps).await?;
     // Whatever clusters are left on the broker, one of them may be the one that has just left.
-    let stays = look::registered(server, &options.broker_namespace, found.member.as_ref()).await?;
+    let own = found.member.as_ref().filter(|_| options.scope.member);
+    let stays = look::registered(server, &options.broker_namespace, own).await?;
 
     steps.begin("Deleting what was installed");
     let mut count = 0;
@@ -83,10 +75,10 @@ pub async fn uninstall(
     probes(server, steps).await?;
     // Somebody may have come meanwhile.
     let elsewhere = look::elsewhere(server, options).await?;
-    if elsewhere.members.is_empty() {
+    if options.scope.member && elsewhere.members.is_empty() {
         unlabel(server, steps).await?;
     }
-    if found.has_broker && !stays.is_empty() {
+    if options.scope.broker && found.has_broker && !stays.is_empty() {
         let text = format!(
             "The broker stays, with the definitions: these clusters are registered with it: {}",
             stays.join(", ")
@@ -99,6 +91,28 @@ pub async fn uninstall(
         return Ok(());
     }
     definitions(server, steps).await
+}
+
+/// Lets the member leave its set, and cleans its nodes.
+async fn leave_set(
+    server: &Server,
+    account: Option<&Server>,
+    found: &Found,
+    options: &Uninstall,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    service_discovery::leave(server, &options.namespace, options.patience, steps).await?;
+    let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
+    if let Some(member) = &found.member {
+        let local = found.is_broker_of(member).then_some(server);
+        leave::broker(server, account.or(local), member, options, steps).await?;
+    }
+    pools::hold_lists(server, options, steps).await?;
+    plugin::withdraw(server, &options.namespace, options.patience, steps).await?;
+    left.extend(clean::nodes(server, options, ROUTE_AGENT, "Cleaning all nodes", steps).await?);
+    left.extend(clean::nodes(server, options, PLUGIN_SYNC, "Cleaning OVN's database", steps).await?);
+    still_there(left, options, steps)?;
+    pools::remove_written(server, options, steps).await
 }
 
 /// Nodes that were not cleaned since they are not ready. What cleans them stays for them, unless they are given up.
@@ -285,10 +299,11 @@ mod tests {
             broker_namespace: "meet".to_owned(),
             patience: Duration::ZERO,
             force: false,
+            scope: Scope::ALL,
         };
         let server = fake.server();
         let run = async || {
-            let found = look(&server, &options).await.unwrap();
+            let found = observe(&server, &options).await.unwrap();
             uninstall(&server, None, &found, &options, &mut Record::default()).await.unwrap_err().to_string()
         };
         // Nobody says that the nodes are clean, and so the workers and their rows stay.
@@ -314,9 +329,10 @@ mod tests {
             broker_namespace: "meet".to_owned(),
             patience: Duration::ZERO,
             force: false,
+            scope: Scope::ALL,
         };
         let server = fake.server();
-        let found = look(&server, &options).await.unwrap();
+        let found = observe(&server, &options).await.unwrap();
         let outcome = uninstall(&server, None, &found, &options, &mut Record::default()).await;
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("nothing was changed") && error.contains("but in one"), "{error}");

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// Group and version of upstream's kinds.
 pub const API_VERSION: &str = "submariner.io/v1";
+/// Group and version of our own kinds.
+pub const OWN_API_VERSION: &str = "trieste.io/v1alpha1";
 /// Group and version of the kinds of upstream's operator.
 pub const OPERATOR_API_VERSION: &str = "submariner.io/v1alpha1";
 
@@ -72,6 +74,12 @@ pub enum Kind {
     CiliumPodIpPool,
     /// OpenShift: the cluster's networks.
     OpenShiftNetwork,
+    /// Ours: what a cluster is to be in its set, for the operator.
+    Fabric,
+    /// Kubernetes: pods on every node.
+    DaemonSet,
+    /// Kubernetes: pods anywhere.
+    Deployment,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -110,6 +118,10 @@ const fn kubernetes(kind: Kind, name: &'static str, plural: &'static str) -> Fac
     Facts { api_version: "v1", has_status_subresource: false, ..ours(kind, name, plural) }
 }
 
+const fn apps(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    Facts { api_version: "apps/v1", has_status_subresource: true, ..ours(kind, name, plural) }
+}
+
 const fn spiderpool(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     Facts { api_version: "spiderpool.spidernet.io/v2beta1", is_namespaced: false, ..ours(kind, name, plural) }
 }
@@ -124,7 +136,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 30] = [
+const FACTS: [Facts; 33] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -208,12 +220,20 @@ const FACTS: [Facts; 30] = [
         is_namespaced: false,
         ..ours(Kind::OpenShiftNetwork, "Network", "networks")
     },
+    Facts {
+        api_version: OWN_API_VERSION,
+        is_namespaced: false,
+        has_status_subresource: true,
+        ..ours(Kind::Fabric, "Fabric", "fabrics")
+    },
+    apps(Kind::DaemonSet, "DaemonSet", "daemonsets"),
+    apps(Kind::Deployment, "Deployment", "deployments"),
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 30] = {
-        let mut all = [Self::Cluster; 30];
+    pub const ALL: [Self; 33] = {
+        let mut all = [Self::Cluster; 33];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;

@@ -21,6 +21,7 @@ mod duration;
 mod egress;
 mod endpoint;
 mod error;
+mod fabric;
 mod gateway;
 mod ingress;
 mod kind;
@@ -49,9 +50,13 @@ pub use egress::{
 };
 pub use endpoint::{Endpoint, EndpointFacts, EndpointSpec, backend_config};
 pub use error::ApiError;
+pub use fabric::{
+    BrokerConfig, BrokerInfoRef, BrokerInfoSource, Fabric, FabricGateway, FabricNetworks, FabricPhase,
+    FabricSpec, FabricStatus, JoinConfig, ProxyConfig, PublishedBrokerInfo,
+};
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, LeftOut, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
-pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION};
+pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION, OWN_API_VERSION};
 pub use meta::{ObjectMeta, annotation, finalizer, label};
 pub use names::{
     MAX_NAME_LEN, NameError, cable_name, check_cluster_id, check_namespace, check_object_name,

@@ -2,9 +2,9 @@
 //! which the kinds import.
 
 use super::{
-    ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp,
-    GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent, ServiceImport,
-    Submariner,
+    ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Fabric, Gateway, GatewayRoute,
+    GlobalEgressIp, GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent,
+    ServiceImport, Submariner,
 };
 
 macro_rules! resources {
@@ -20,7 +20,7 @@ macro_rules! resources {
 }
 
 resources! {
-    Broker Cluster ClusterGlobalEgressIp Endpoint Gateway GatewayRoute GlobalEgressIp GlobalIngressIp NonGatewayRoute
+    Broker Cluster ClusterGlobalEgressIp Endpoint Fabric Gateway GatewayRoute GlobalEgressIp GlobalIngressIp NonGatewayRoute
     RouteAgent ServiceImport Submariner
 }
 
@@ -63,6 +63,7 @@ impl Object {
             Kind::Submariner => Submariner::from_object(self).map(drop),
             Kind::Broker => Broker::from_object(self).map(drop),
             Kind::ServiceImport => ServiceImport::from_object(self).map(drop),
+            Kind::Fabric => Fabric::from_object(self).map(drop),
             // These are what Kubernetes makes them.
             Kind::Lease
             | Kind::Node
@@ -81,7 +82,9 @@ impl Object {
             | Kind::SpiderIpPool
             | Kind::ServiceCidr
             | Kind::CiliumPodIpPool
-            | Kind::OpenShiftNetwork => Ok(()),
+            | Kind::OpenShiftNetwork
+            | Kind::DaemonSet
+            | Kind::Deployment => Ok(()),
         }
     }
 }

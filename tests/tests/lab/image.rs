@@ -33,6 +33,7 @@ fn every_program_starts_in_the_image_and_none_needs_anything_from_outside() {
         (&["trieste-gateway", "--version"], "trieste-gateway version: v"),
         (&["trieste-routeagent", "--version"], "trieste-routeagent version: v"),
         (&["trieste-discovery", "--version"], "trieste-discovery version: v"),
+        (&["trieste-operator", "--version"], "trieste-operator version: v"),
         (&["trieste-plugin-sync", "--version"], "trieste-plugin-sync version: v"),
         (&["submariner.sh", "--version"], "submariner-gateway version: v"),
         (&["submariner-gateway", "--version"], "submariner-gateway version: v"),

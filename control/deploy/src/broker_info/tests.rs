@@ -52,6 +52,19 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn the_standard_alphabet_is_read_as_the_urls() {
+    let mut info = info();
+    // Bytes of which the two alphabets differ.
+    info.broker_url = "https://broker.example.com:6443/~~~???".to_owned();
+    let document = info.to_document().to_string();
+    let texts = [general_purpose::STANDARD.encode(&document), general_purpose::URL_SAFE.encode(&document)];
+    assert_ne!(texts[0], texts[1]);
+    for text in texts {
+        assert_eq!(BrokerInfo::parse(text.as_bytes()).unwrap(), info);
+    }
+}
+
+#[test]
 fn a_damaged_file_is_named_with_what_is_wrong_and_without_its_secrets() {
     let whole = info().emit();
     let without = |name: &str| {
@@ -62,7 +75,7 @@ fn a_damaged_file_is_named_with_what_is_wrong_and_without_its_secrets() {
     for (text, expected) in [
         (String::new(), "it is empty"),
         (whole[..whole.len() / 2 / 4 * 4].to_owned(), "was it cut off?"),
-        ("{\"brokerURL\": 1}".to_owned(), "not URL-safe base64"),
+        ("{\"brokerURL\": 1}".to_owned(), "not base64"),
         (general_purpose::URL_SAFE.encode("[1]"), "no JSON object"),
         (without("brokerURL"), "no brokerURL"),
         (without("ClientToken"), "in its ClientToken"),

@@ -118,6 +118,23 @@ impl Earlier {
         Given { pods, services, is_settled: [true; 2] }
     }
 
+    /// Takes over what was found and not chosen: which lists of networks follow objects of the cluster, and the cable driver that
+    /// the set changes from. For who says all choices anew.
+    pub fn settle_found(&self, member: &mut MemberOptions) {
+        member.extra_cidrs = self.networks.iter().flat_map(|networks| networks.extra.clone()).collect();
+        member.followed.clone_from(&self.followed);
+        member.networks_version.clone_from(&self.networks_version);
+        let former = self.variable(FORMER_CABLE_DRIVER);
+        member.former_cable_driver = former.map(str::to_owned);
+    }
+
+    /// Returns a variable of the gateways' container.
+    fn variable(&self, name: &str) -> Option<&str> {
+        let all = self.gateway["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
+        let mut named = all.into_iter().flatten().filter(|variable| variable["name"] == name);
+        named.find_map(|variable| variable["value"].as_str())
+    }
+
     /// Takes all choices over. An image of another version is not among them: it comes with the command, from the same
     /// repository.
     pub fn settle(&self, member: &mut MemberOptions) {
@@ -174,10 +191,7 @@ impl Earlier {
             return;
         }
         let container = &pod["containers"][0];
-        let variable = |name: &str| {
-            let all = container["env"].as_array().into_iter().flatten();
-            all.filter(|variable| variable["name"] == name).find_map(|variable| variable["value"].as_str())
-        };
+        let variable = |name: &str| self.variable(name);
         if let Some(port) = variable("TRIESTE_NAT_DISCOVERY_PORT").and_then(|port| port.parse().ok()) {
             member.nat_discovery_port = port;
         }

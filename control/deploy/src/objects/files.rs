@@ -6,7 +6,7 @@
 use super::names::{BROKER_SECRET, OVN_TLS_SECRET, PSK_SECRET, cluster_token};
 use super::{
     BrokerAccess, BrokerOptions, Manifest, MemberOptions, RangeError, Secret, broker, broker_member,
-    definitions, member, service_export, service_import, to_yaml,
+    definitions, member, operator, service_export, service_import, to_yaml,
 };
 
 /// A file.
@@ -71,7 +71,16 @@ pub fn files(broker_options: &BrokerOptions, options: &MemberOptions) -> Result<
             shown(broker_member(id, namespace)),
         ),
         file("member.yaml", member_head(options), shown(member(options))),
+        file("operator.yaml", operator_head(), to_yaml(&operator(&options.image))),
     ])
+}
+
+fn operator_head() -> String {
+    format!(
+        "The operator, for every cluster that Fabric resources are to make a broker or a member (docs/operations/operator.md). The \
+         namespaces of\nmember and broker are among its objects: its right to read Secrets is in these and in {} alone.",
+        super::names::OPERATOR
+    )
 }
 
 fn member_head(options: &MemberOptions) -> String {

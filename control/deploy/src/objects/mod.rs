@@ -23,6 +23,7 @@ mod memory;
 pub mod names;
 mod namespaces;
 mod networks;
+mod operator;
 mod options;
 mod plugin;
 mod pod;
@@ -42,6 +43,7 @@ pub use image::{Image, PullPolicy, UnknownPullPolicy};
 pub use manifest::{Manifest, to_yaml};
 pub use member::member;
 pub use memory::{MemoryLimit, MemoryLimitError};
+pub use operator::{broker_info_secret, operator, operator_namespaces};
 pub use options::{
     ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, OvnLayout, Proxy, SET_DOMAIN, zones,
 };

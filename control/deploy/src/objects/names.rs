@@ -36,6 +36,12 @@ pub const GATEWAY_METRICS: &str = "submariner-gateway-metrics";
 pub const BROKER_SECRET: &str = "submariner-broker-secret";
 /// The Secret with the cluster set's pre-shared key.
 pub const PSK_SECRET: &str = "submariner-ipsec-psk";
+/// The Secret in which an operator publishes a broker's join data, and the key in it.
+pub const BROKER_INFO: &str = "submariner-broker-info";
+/// As [`BROKER_INFO`].
+pub const BROKER_INFO_KEY: &str = "brokerInfo";
+/// The operator's namespace, Deployment, container, ServiceAccount and Roles.
+pub const OPERATOR: &str = "trieste-operator";
 /// The custom resource that describes a member.
 pub const SUBMARINER: &str = "submariner";
 /// The custom resource that describes a broker.

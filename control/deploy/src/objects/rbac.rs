@@ -17,6 +17,7 @@ mod clusterset;
 mod discovery;
 mod gateway;
 mod globalnet;
+mod operator;
 mod plugin;
 mod right;
 
@@ -24,6 +25,7 @@ pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 use gateway::{GATEWAY_BESIDE, GATEWAY_EVERYWHERE, GATEWAY_HERE};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
+pub use operator::{OPERATOR_DNS, OPERATOR_EVERYWHERE, OPERATOR_INSIDE, OPERATOR_OWN};
 pub use plugin::{
     CALICO_ACCOUNT, CALICO_POOLS, CILIUM_NODES, CILIUM_POOLS, OPENSHIFT_NETWORK, OVN_ACCOUNT,
     PLUGIN_ROUTES_HERE, SPIDERPOOL_ACCOUNT,
@@ -332,7 +334,7 @@ pub(super) fn service_account(namespace: &str, name: &str) -> Manifest {
 }
 
 /// A Role, or without a namespace a ClusterRole.
-fn role(namespace: &str, name: &str, rights: &[Right]) -> Manifest {
+pub(super) fn role(namespace: &str, name: &str, rights: &[Right]) -> Manifest {
     let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
     let rules: Vec<Value> = rights.iter().map(Right::rule).collect();
     Manifest::make(API_VERSION, kind, namespace, name).with("rules", json!(rules))

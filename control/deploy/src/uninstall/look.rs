@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use trieste_control::api::label;
+use trieste_control::api::{Fabric, OWN_API_VERSION, label};
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
 use trieste_control::requirements::is_calico;
 
+#[cfg(test)]
+use super::options::Scope;
 use super::options::Uninstall;
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
@@ -85,6 +87,8 @@ pub struct Found {
     pub definitions: Vec<ObjectRef>,
     /// Whether upstream's operator runs here.
     pub has_operator: bool,
+    /// Fabrics for which something is installed here: their operator would make it anew.
+    pub fabrics: Vec<String>,
     /// What other namespaces have: while it is there, what all of them share stays.
     pub elsewhere: Elsewhere,
 }
@@ -105,11 +109,11 @@ impl Elsewhere {
     }
 
     /// Sorts objects by namespace, but for those of `own`.
-    fn of(objects: &[Value], own: &[&str]) -> Self {
+    fn of(objects: &[Value], own: &[String]) -> Self {
         let mut elsewhere = Self::default();
         for object in objects {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-            if namespace.is_empty() || own.contains(&namespace) {
+            if namespace.is_empty() || own.iter().any(|own| own == namespace) {
                 continue;
             }
             let kind = object["kind"].as_str().unwrap_or_default();
@@ -192,7 +196,7 @@ impl Found {
 ///
 /// # Errors
 /// [`DeployError`] if the server does not answer.
-pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployError> {
+pub async fn observe(server: &Server, options: &Uninstall) -> Result<Found, DeployError> {
     let mut found = Found { broker_namespace: options.broker_namespace.clone(), ..Found::default() };
     let submariner =
         ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &options.namespace, SUBMARINER);
@@ -206,8 +210,12 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
     let operator = ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, "submariner-operator");
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
-    found.objects = inside(server, &options.namespace).await?;
-    found.objects.extend(inside(server, &paths_namespace(&options.namespace)).await?);
+    found.fabrics = fabrics(server).await?;
+    let scope = options.scope;
+    if scope.member {
+        found.objects = inside(server, &options.namespace).await?;
+        found.objects.extend(inside(server, &paths_namespace(&options.namespace)).await?);
+    }
     found.elsewhere = elsewhere(server, options).await?;
     if found.elsewhere.members.is_empty() {
         found.objects.extend(pools(server, &submariner).await?);
@@ -215,21 +223,37 @@ pub async fn look(server: &Server, options: &Uninstall) -> Result<Found, DeployE
             found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
         }
     }
-    let paths = paths_namespace(&options.namespace);
-    found.objects.extend(namespace(server, &paths, &paths_namespace(NAMESPACE)).await?);
-    found.objects.extend(namespace(server, &options.namespace, NAMESPACE).await?);
-    if found.has_broker {
+    if scope.member && scope.namespaces {
+        let paths = paths_namespace(&options.namespace);
+        found.objects.extend(namespace(server, &paths, &paths_namespace(NAMESPACE)).await?);
+        found.objects.extend(namespace(server, &options.namespace, NAMESPACE).await?);
+    }
+    if scope.broker && found.has_broker {
         found.objects.extend(inside(server, &options.broker_namespace).await?);
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
             let policy = ObjectRef::cluster_wide(POLICIES, kind, &policy_name(&options.broker_namespace));
             found.objects.extend(server.find(&policy).await?.map(|_| policy));
         }
-        found.objects.extend(namespace(server, &options.broker_namespace, BROKER_NAMESPACE).await?);
+        if scope.namespaces {
+            found.objects.extend(namespace(server, &options.broker_namespace, BROKER_NAMESPACE).await?);
+        }
     }
     if found.elsewhere.is_nothing() {
         found.definitions = definitions(server).await?;
     }
     Ok(found)
+}
+
+/// Returns the Fabrics for which something is installed.
+async fn fabrics(server: &Server) -> Result<Vec<String>, DeployError> {
+    let all = server.list(OWN_API_VERSION, "Fabric", None, "").await?;
+    let ours = [Fabric::BROKER_FINALIZER, Fabric::MEMBER_FINALIZER];
+    let is_begun = |fabric: &&Value| {
+        let mut finalizers = fabric["metadata"]["finalizers"].as_array().into_iter().flatten();
+        finalizers.any(|finalizer| ours.iter().any(|ours| finalizer == ours))
+    };
+    let names = all.iter().filter(is_begun).filter_map(|fabric| fabric["metadata"]["name"].as_str());
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// The namespace in which this cluster is a broker, where nobody says it: that of the member's broker if it is here,
@@ -257,8 +281,7 @@ pub(super) async fn elsewhere(server: &Server, options: &Uninstall) -> Result<El
     }
     let sets = server.list("apps/v1", "DaemonSet", None, "").await?;
     objects.extend(sets.into_iter().filter(is_program));
-    let paths = paths_namespace(&options.namespace);
-    Ok(Elsewhere::of(&objects, &[&options.namespace, &options.broker_namespace, &paths]))
+    Ok(Elsewhere::of(&objects, &options.namespaces()))
 }
 
 /// Whether a DaemonSet is a program of a member, ours or upstream's, or cleans up after one.
@@ -278,6 +301,14 @@ pub(super) async fn registered(
     let id = |cluster: &Value| cluster["spec"]["cluster_id"].as_str().map(str::to_owned);
     let own = leaves.map(|member| member.cluster_id.as_str());
     Ok(clusters.iter().filter_map(id).filter(|id| Some(id.as_str()) != own).collect())
+}
+
+/// Returns the clusters that are registered with the broker in this cluster.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer.
+pub async fn registered_members(server: &Server, broker_namespace: &str) -> Result<Vec<String>, DeployError> {
+    registered(server, broker_namespace, None).await
 }
 
 /// Definitions of upstream's kinds.
@@ -370,6 +401,7 @@ mod tests {
             broker_namespace: BROKER_NAMESPACE.to_owned(),
             patience: std::time::Duration::ZERO,
             force: false,
+            scope: Scope::ALL,
         }
     }
 
@@ -401,7 +433,7 @@ mod tests {
     #[tokio::test]
     async fn a_broker_in_another_namespace_keeps_its_definitions_and_its_policy() {
         let server = cluster().server();
-        let found = look(&server, &options(NAMESPACE)).await.unwrap();
+        let found = observe(&server, &options(NAMESPACE)).await.unwrap();
         assert_eq!(found.elsewhere, Elsewhere { members: vec![], users: vec!["meet".to_owned()] });
         assert_eq!(found.definitions, []);
         assert_eq!(kinds(&found), ["Submariner", "DaemonSet", "ClusterRole"]);
@@ -410,9 +442,41 @@ mod tests {
     #[tokio::test]
     async fn a_namespace_that_was_mistyped_leaves_a_members_rights_and_the_definitions() {
         let server = cluster().server();
-        let found = look(&server, &options("submariner-operaotr")).await.unwrap();
+        let found = observe(&server, &options("submariner-operaotr")).await.unwrap();
         assert_eq!(found.elsewhere.members, [NAMESPACE]);
         assert!(found.is_nothing(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn a_fabric_for_which_something_is_installed_is_named() {
+        let fake = cluster();
+        for (name, finalizers) in [("east", json!(["x", Fabric::MEMBER_FINALIZER])), ("other", json!(["x"]))]
+        {
+            fake.put(json!({"apiVersion": OWN_API_VERSION, "kind": "Fabric",
+                "metadata": {"name": name, "finalizers": finalizers}}));
+        }
+        let found = observe(&fake.server(), &options(NAMESPACE)).await.unwrap();
+        assert_eq!(found.fabrics, ["east"]);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_stays_keeps_its_objects_the_definitions_and_what_both_need() {
+        let server = cluster().server();
+        let of = |scope| Uninstall { broker_namespace: "meet".to_owned(), scope, ..options(NAMESPACE) };
+        let member = observe(&server, &of(Scope::MEMBER)).await.unwrap();
+        assert_eq!(kinds(&member), ["Submariner", "DaemonSet", "ClusterRole"]);
+        assert_eq!(
+            (member.elsewhere.users.as_slice(), member.definitions.len()),
+            (&["meet".to_owned()][..], 0)
+        );
+        let broker = observe(&server, &of(Scope::BROKER)).await.unwrap();
+        assert_eq!(kinds(&broker), ["Cluster", "Broker", "ValidatingAdmissionPolicy"]);
+        assert_eq!(
+            (broker.elsewhere.members.as_slice(), broker.definitions.len()),
+            (&[NAMESPACE.to_owned()][..], 0)
+        );
+        let all = observe(&server, &of(Scope::ALL)).await.unwrap();
+        assert_eq!((all.objects.len(), all.definitions.len()), (6, 1));
     }
 
     #[tokio::test]
@@ -421,7 +485,7 @@ mod tests {
         let namespace = broker_namespace(&server, NAMESPACE).await.unwrap();
         assert_eq!(namespace, "meet");
         let options = Uninstall { broker_namespace: namespace, ..options(NAMESPACE) };
-        let found = look(&server, &options).await.unwrap();
+        let found = observe(&server, &options).await.unwrap();
         assert_eq!((found.elsewhere.is_nothing(), found.definitions.len()), (true, 1));
         let policies: Vec<&str> = found
             .objects

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use trieste_control::members::paths_namespace;
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Uninstall {
@@ -13,6 +15,37 @@ pub struct Uninstall {
     pub patience: Duration,
     /// Whether nodes that cannot be cleaned are left as they are.
     pub force: bool,
+    /// Which parts go.
+    pub scope: Scope,
+}
+
+/// Which parts go. The other ones are left as if they were somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// The member.
+    pub member: bool,
+    /// The broker.
+    pub broker: bool,
+    /// The namespaces of these, too: not where others have made them, with rights of theirs in them.
+    pub namespaces: bool,
+}
+
+impl Scope {
+    /// Everything.
+    pub const ALL: Self = Self { member: true, broker: true, namespaces: true };
+    /// What the operator has made of a member.
+    pub const MEMBER: Self = Self { member: true, broker: false, namespaces: false };
+    /// What the operator has made of a broker.
+    pub const BROKER: Self = Self { member: false, broker: true, namespaces: false };
+}
+
+impl Uninstall {
+    /// Returns the namespaces that are cleared.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        let member = [self.namespace.clone(), paths_namespace(&self.namespace)];
+        let member = member.into_iter().filter(|_| self.scope.member);
+        member.chain(self.scope.broker.then(|| self.broker_namespace.clone())).collect()
+    }
 }
 
 /// What stays on a node that was not cleaned, and how it is removed there.

@@ -11,8 +11,10 @@
 //! The files in `control/crds/` are the output of `trieste crds`; the test `control/tests/all/crds.rs` says when they are
 //! stale.
 
+mod fabric;
 mod structural;
 
+pub use fabric::fabric;
 use serde_json::{Value, json};
 
 use super::{
@@ -61,7 +63,7 @@ pub struct DefinitionFile {
     pub text: String,
 }
 
-/// Returns the definitions as files, in the order of [`definitions`].
+/// Returns the definitions as files, in the order of [`definitions`], and that of our own kind.
 pub fn files() -> Vec<DefinitionFile> {
     let file = |(kind, definition): (Kind, Value)| {
         let body = serde_saphyr::to_string(&definition).expect("JSON values have a YAML form");
@@ -71,7 +73,8 @@ pub fn files() -> Vec<DefinitionFile> {
             text: format!("{HEADER}---\n{body}{end}"),
         }
     };
-    Kind::SUBMARINER.into_iter().zip(definitions()).map(file).collect()
+    let own = [(Kind::Fabric, fabric())];
+    Kind::SUBMARINER.into_iter().zip(definitions()).chain(own).map(file).collect()
 }
 
 /// A column that `kubectl get` shows beside the name.

@@ -3,16 +3,33 @@
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// Returns the schema of a whole object of type `T`.
+/// Returns the schema of a whole object of type `T` that programs write.
 pub(super) fn root_schema<T: JsonSchema>() -> Value {
+    schema_of::<T>(|node| drop(node.remove("default")))
+}
+
+/// Returns the schema of a whole object of type `T` that people write: defaults are in it, and a null is no value.
+pub(super) fn user_schema<T: JsonSchema>() -> Value {
+    schema_of::<T>(|node| {
+        node.remove("nullable");
+        if node
+            .get("default")
+            .is_some_and(|default| *default == Value::Null || *default == json!([]) || *default == json!({}))
+        {
+            node.remove("default");
+        }
+    })
+}
+
+fn schema_of<T: JsonSchema>(adapt: fn(&mut Map<String, Value>)) -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    structure(&mut schema);
+    structure(&mut schema, adapt);
     // The API server has its own schema for these three, and takes none of ours for metadata.
     let properties = &mut schema["properties"];
     properties["apiVersion"] =
@@ -28,12 +45,14 @@ pub(super) fn root_schema<T: JsonSchema>() -> Value {
     schema
 }
 
-fn structure(schema: &mut Value) {
+/// Makes a node structural, and those below. A default would be written into stored objects by the API server; whether it is to
+/// be is for `adapt` to say.
+fn structure(schema: &mut Value, adapt: fn(&mut Map<String, Value>)) {
     let Value::Object(node) = schema else { return };
-    // A default would be written into stored objects by the API server. Ours are for reading only.
-    for key in ["$schema", "title", "default"] {
+    for key in ["$schema", "title"] {
         node.remove(key);
     }
+    adapt(node);
     if node.get("additionalProperties") == Some(&Value::Bool(true)) {
         node.remove("additionalProperties");
         node.insert("x-kubernetes-preserve-unknown-fields".to_owned(), Value::Bool(true));
@@ -46,11 +65,11 @@ fn structure(schema: &mut Value) {
     }
     for key in ["items", "additionalProperties"] {
         if let Some(child) = node.get_mut(key) {
-            structure(child);
+            structure(child, adapt);
         }
     }
     if let Some(Value::Object(properties)) = node.get_mut("properties") {
-        properties.values_mut().for_each(structure);
+        properties.values_mut().for_each(|child| structure(child, adapt));
     }
 }
 
@@ -61,17 +80,18 @@ fn plain(description: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::definitions;
+    use super::super::{definitions, fabric};
     use super::*;
-    use serde_json::Map;
 
     /// The keywords that our schemas may use; the API server knows more, but refuses much of JSON schema.
-    const KEYWORDS: [&str; 17] = [
+    const KEYWORDS: [&str; 22] = [
         "additionalProperties",
+        "default",
         "description",
         "enum",
         "format",
         "items",
+        "maxItems",
         "maxLength",
         "maximum",
         "minLength",
@@ -81,14 +101,17 @@ mod tests {
         "properties",
         "required",
         "type",
+        "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-validations",
+        "maxProperties",
     ];
 
     #[test]
     fn every_schema_is_structural() {
-        for definition in definitions() {
+        for definition in definitions().into_iter().chain([fabric()]) {
             let name = definition["metadata"]["name"].as_str().unwrap();
             let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             assert_eq!(schema["properties"]["metadata"], json!({"type": "object"}), "{name}");

@@ -1,7 +1,7 @@
 //! Two clusters, one of them the broker, and the commands as they work on them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::deploy_broker::{DeployBroker, deploy_broker};
 use trieste_deploy::discover::Given;
 use trieste_deploy::join::{self, ClustersetIps, Join, NoOne, member_of};
-use trieste_deploy::objects::BrokerOptions;
+use trieste_deploy::objects::{BrokerOptions, Secret};
 use trieste_deploy::shares::Wish;
-use trieste_deploy::uninstall::{self, Uninstall};
+use trieste_deploy::uninstall::{self, Scope, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::kubernetes::{ApiServer, Client, Faults};
@@ -80,7 +80,12 @@ pub(crate) fn bed(lab: &Lab) -> (Bed, Bed) {
 
 impl Bed {
     pub(crate) fn server(&self, crash: &Crash) -> Server {
-        let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        self.server_as(&self.kubeconfig, crash)
+    }
+
+    /// Returns the server as the identity of a kubeconfig.
+    pub(crate) fn server_as(&self, kubeconfig: &Path, crash: &Crash) -> Server {
+        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
         let config = futures::executor::block_on(config).unwrap();
@@ -129,7 +134,7 @@ impl Bed {
             globalnet: true,
             share: Wish::default(),
             clusterset_ips: ClustersetIps::default(),
-            label_gateway: true,
+            gateways: 1,
             ignore_requirements: false,
             patience: PATIENCE,
         }
@@ -175,7 +180,7 @@ impl Bed {
     ) -> Result<Record, DeployError> {
         let broker = match crash {
             None => self.login(info),
-            Some(crash) => broker_of(info, &crash),
+            Some(crash) => broker_of(&info.broker_url, &info.client_token.token, &crash),
         };
         let mut steps = Record::default();
         let plan = join::prepare(local, &broker, options, &mut NoOne, &mut steps).await?;
@@ -197,10 +202,11 @@ impl Bed {
             broker_namespace: BROKER_NAMESPACE.to_owned(),
             patience: PATIENCE,
             force: false,
+            scope: Scope::ALL,
         };
         let account = info.map(|info| self.login(info));
         let mut steps = Record::default();
-        let found = uninstall::look(server, &options).await?;
+        let found = uninstall::observe(server, &options).await?;
         uninstall::uninstall(server, account.as_ref(), &found, &options, &mut steps).await?;
         Ok(steps)
     }
@@ -239,10 +245,10 @@ impl Bed {
 }
 
 /// The broker with the rights of the join file, killed with the rest.
-fn broker_of(info: &BrokerInfo, crash: &Crash) -> Server {
-    let token = &info.client_token;
-    let mut config = kube::Config::new(info.broker_url.parse().unwrap());
-    let text = String::from_utf8(token.token.expose().to_vec()).unwrap();
+pub(crate) fn broker_of(url: &str, token: &Secret, crash: &Crash) -> Server {
+    let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+    let mut config = kube::Config::new(url.parse().unwrap());
+    let text = String::from_utf8(token.expose().to_vec()).unwrap();
     config.auth_info.token = Some(text.into());
     config.accept_invalid_certs = true;
     let builder = kube::client::ClientBuilder::try_from(config).unwrap();

@@ -20,6 +20,13 @@ impl Crash {
     }
 }
 
+impl Crash {
+    /// Returns `true` if it has broken off.
+    pub(crate) fn has_struck(&self) -> bool {
+        self.0.load(Ordering::SeqCst) < 0
+    }
+}
+
 impl<S> Layer<S> for Crash {
     type Service = Crashing<S>;
 

@@ -6,6 +6,7 @@ mod controllers;
 mod crash;
 mod globalnet;
 mod inventory;
+mod operator;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

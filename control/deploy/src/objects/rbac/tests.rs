@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use trieste_control::live_networks::{Source, TrackedLists};
 
 use super::super::names::{
-    DISCOVERY_AGENT, DISCOVERY_DNS, PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC, SPIDERPOOL_SYNC_LOCK,
+    DISCOVERY_AGENT, DISCOVERY_DNS, OPERATOR, PLUGIN_SYNC, PLUGIN_SYNC_LOCK, SPIDERPOOL_SYNC,
+    SPIDERPOOL_SYNC_LOCK,
 };
 use super::*;
 
@@ -26,6 +27,7 @@ fn every_right() -> Vec<Right> {
         .chain(of_globalnet)
         .chain(of_clusterset)
         .chain(of_broker)
+        .chain([OPERATOR_OWN, OPERATOR_INSIDE, OPERATOR_DNS, OPERATOR_EVERYWHERE].into_iter().flatten())
         .copied()
         .collect()
 }
@@ -279,6 +281,15 @@ fn lines() -> Vec<String> {
     for (role, rights) in roles {
         lines.extend(rights.iter().map(|right| line(role, "broker's namespace", right)));
     }
+    let of_operator = [
+        ("operator's namespace", OPERATOR_OWN),
+        ("each of the three", OPERATOR_INSIDE),
+        ("`kube-system`", OPERATOR_DNS),
+        ("cluster", OPERATOR_EVERYWHERE),
+    ];
+    for (place, rights) in of_operator {
+        lines.extend(rights.iter().map(|right| line(OPERATOR, place, right)));
+    }
     lines
 }
 
@@ -286,9 +297,12 @@ fn lines() -> Vec<String> {
 fn the_documentation_has_every_right_with_its_reason_and_no_other() {
     let page = include_str!("../../../../../docs/operations/deployment.md");
     let is_right = |line: &&str| {
-        [" | namespace | ", " | paths' namespace | ", " | cluster | ", " | broker's namespace | "]
+        let places =
+            ["namespace", "paths' namespace", "cluster", "broker's namespace", "operator's namespace"];
+        [places.as_slice(), &["each of the three", "`kube-system`"]]
+            .concat()
             .iter()
-            .any(|place| line.contains(place))
+            .any(|place| line.contains(&format!(" | {place} | ")))
     };
     let found: Vec<&str> = page.lines().filter(is_right).collect();
     let wanted = lines();

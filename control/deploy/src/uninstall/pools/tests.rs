@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use trieste_control::steps::Record;
 
-use super::super::{look, uninstall};
+use super::super::{Scope, observe, uninstall};
 use super::*;
 use crate::objects::names::ROUTE_AGENT;
 use crate::objects::{Manifest, MemberOptions, example, member};
@@ -16,6 +16,7 @@ fn options(force: bool) -> Uninstall {
         broker_namespace: "meet".to_owned(),
         patience: Duration::ZERO,
         force,
+        scope: Scope::ALL,
     }
 }
 
@@ -86,7 +87,7 @@ async fn plugin_calico_pools_go_without_the_pod_by_force() {
     fake.put(json!({"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool",
         "metadata": {"name": "submariner-west-10.1.0.0-16", "labels": {"submariner.io/ippool": "true"}}}));
     let (server, mut record) = (fake.server(), Record::default());
-    let found = look(&server, &options(true)).await.unwrap();
+    let found = observe(&server, &options(true)).await.unwrap();
     uninstall(&server, None, &found, &options(true), &mut record).await.unwrap();
     let pool = ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", "submariner-west-10.1.0.0-16");
     assert!(!fake.has(&place(CALICO.name)) && !fake.has(&pool));
@@ -130,7 +131,7 @@ async fn plugin_calico_pools_are_last_and_what_is_left_of_them_is_found() {
     let pool_at = |name: &str| ObjectRef::cluster_wide("crd.projectcalico.org/v1", "IPPool", name);
     let server = fake.server();
     let run = async || {
-        let found = look(&server, &options(false)).await.unwrap();
+        let found = observe(&server, &options(false)).await.unwrap();
         uninstall(&server, None, &found, &options(false), &mut Record::default()).await
     };
     let nodes = run().await.unwrap_err().to_string();
@@ -193,7 +194,7 @@ async fn plugin_spiderpool_entries_that_stay_by_force_are_told_and_nothing_else_
     let is_right = |one: &&Manifest| one.kind() == "ClusterRole" && one.name() == SPIDERPOOL_SYNC;
     fake.put(all.iter().find(is_right).unwrap().as_value().clone());
     let (server, mut record) = (fake.server(), Record::default());
-    let found = look(&server, &options(true)).await.unwrap();
+    let found = observe(&server, &options(true)).await.unwrap();
     uninstall(&server, None, &found, &options(true), &mut record).await.unwrap();
     for gone in [lease, role, place(SPIDERPOOL_SYNC), place(SPIDERPOOL.name)] {
         assert!(!fake.has(&gone), "{gone}");
@@ -207,7 +208,7 @@ async fn plugin_spiderpool_entries_stay_while_nodes_are_cleaned_and_ovns_next_ho
     let fake = cluster_with("OVNKubernetes", true, &[ROUTE_AGENT, PLUGIN_SYNC]);
     let server = fake.server();
     let run = async || {
-        let found = look(&server, &options(false)).await.unwrap();
+        let found = observe(&server, &options(false)).await.unwrap();
         uninstall(&server, None, &found, &options(false), &mut Record::default()).await
     };
     for set in [ROUTE_AGENT, PLUGIN_SYNC] {
@@ -236,7 +237,7 @@ async fn plugin_spiderpool_cleaner_of_an_earlier_uninstall_is_made_anew() {
     old["spec"]["replicas"] = json!(1);
     old["status"] = json!({"observedGeneration": 2, "readyReplicas": 1});
     fake.put(old);
-    let found = look(&server, &options(false)).await.unwrap();
+    let found = observe(&server, &options(false)).await.unwrap();
     let error = uninstall(&server, None, &found, &options(false), &mut Record::default()).await.unwrap_err();
     assert!(error.to_string().contains(SPIDERPOOL.failure), "its pod has not run: {error}");
     finish(&fake, &SPIDERPOOL);

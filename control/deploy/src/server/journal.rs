@@ -1,0 +1,43 @@
+//! What became of applied objects, for who has to say so afterwards.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::object_ref::ObjectRef;
+
+/// What became of an applied object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It was not there.
+    Created,
+    /// It was different.
+    Changed,
+    /// It was so already.
+    Unchanged,
+}
+
+/// What became of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The object.
+    pub place: ObjectRef,
+    /// What became of it.
+    pub applied: Applied,
+    /// The fields that others had set to something else, and who; they were taken over.
+    pub conflicts: Vec<String>,
+}
+
+/// A list of what became of objects, in the order in which they were applied. Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Journal(Arc<Mutex<Vec<Change>>>);
+
+impl Journal {
+    /// Returns what has been noted since the last time.
+    pub fn drain(&self) -> Vec<Change> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes what became of an object.
+    pub(super) fn note(&self, change: Change) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+    }
+}

@@ -1,0 +1,84 @@
+//! Flags and environment. A flag wins over the environment; an empty variable says nothing.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Parser;
+use trieste_control::command_line::LogOptions;
+use trieste_control::parse::parse_bool;
+use trieste_deploy::objects::Image;
+use trieste_deploy::objects::names::OPERATOR;
+
+/// Carries out Fabric resources: makes this cluster the broker of a set, a member, or both.
+///
+/// One operator of a cluster works at a time. Ends on SIGTERM or SIGINT; what it has installed stays.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "trieste-operator", version = concat!("version: v", env!("CARGO_PKG_VERSION")))]
+pub struct Options {
+    /// How to reach this cluster's API server, outside of a pod [default: in a pod, the cluster's own].
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Namespace of the election's Lease.
+    #[arg(long, env = "POD_NAMESPACE", default_value = OPERATOR)]
+    pub namespace: String,
+
+    /// The image of pods where a Fabric gives none [default: localhost/trieste of this version].
+    #[arg(long, env = "TRIESTE_IMAGE", value_name = "REFERENCE", default_value_t = Image::default().reference)]
+    pub image: String,
+
+    /// How many seconds after it was carried out a Fabric is compared with the cluster again.
+    #[arg(long, env = "TRIESTE_RESYNC", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub resync: u64,
+
+    /// Whether one of several operators is elected to work, by a Lease.
+    #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
+    pub leader_election: bool,
+
+    /// Name of this candidate [default: the host's].
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub identity: Option<String>,
+
+    /// Where /health, /ready and /metrics are answered; `off` for nowhere.
+    #[arg(long, env = "TRIESTE_OPERATOR_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8083", value_parser = http)]
+    pub metrics: Http,
+
+    /// How much is logged.
+    #[command(flatten)]
+    pub log: LogOptions,
+}
+
+/// Where something is answered over HTTP; `None` for nowhere.
+pub type Http = Option<SocketAddr>;
+
+/// Reads where something is answered: `off`, or an address and a port, without the former for all addresses.
+fn http(text: &str) -> Result<Http, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let expected = || format!("`{text}` is no address and port such as [::]:8083, and not `off`");
+    match text.strip_prefix(':') {
+        Some(port) => {
+            let port = port.parse().map_err(|_| expected())?;
+            Ok(Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)))
+        }
+        None => text.parse().map(Some).map_err(|_| expected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_given_is_what_the_manifests_go_by() {
+        let options = Options::parse_from(["x", "--kubeconfig=/k"]);
+        assert_eq!((options.namespace.as_str(), options.resync), (OPERATOR, 120));
+        assert_eq!(options.metrics, Some("[::]:8083".parse().unwrap()));
+        assert!(options.leader_election);
+        let off = Options::parse_from(["x", "--metrics=off", "--leader-election=false"]);
+        assert!(off.metrics.is_none() && !off.leader_election);
+        assert_eq!(http(":9"), Ok(Some("[::]:9".parse().unwrap())));
+        assert!(http("x").is_err() && Options::try_parse_from(["x", "--resync=0"]).is_err());
+    }
+}

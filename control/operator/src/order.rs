@@ -1,0 +1,105 @@
+//! What the controller wants to be carried out, and what the worker says became of it.
+
+use trieste_control::api::{BrokerInfoRef, FabricNetworks, FabricSpec, PublishedBrokerInfo};
+
+/// A part of a Fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The broker.
+    Broker,
+    /// The member.
+    Member,
+}
+
+impl Part {
+    /// All parts, in the order in which they are installed.
+    pub const ALL: [Self; 2] = [Self::Broker, Self::Member];
+
+    /// Returns the part's name in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Member => "member",
+        }
+    }
+}
+
+/// What is to be done with a part.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// It is to be as the spec says.
+    Install(Box<FabricSpec>),
+    /// Nothing of it is to be left.
+    Remove,
+}
+
+/// A part that is to be carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// The Fabric's name.
+    pub fabric: String,
+    /// Its incarnation.
+    pub uid: String,
+    /// The generation that the order is about.
+    pub generation: i64,
+    /// The part.
+    pub part: Part,
+    /// What is to be done.
+    pub task: Task,
+    /// Where the join data is, or was when the member was installed.
+    pub join_info: Option<BrokerInfoRef>,
+    /// Another number than before when something has changed in the cluster that may be a part of it.
+    pub revision: u64,
+}
+
+/// What became of an order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The Fabric's name.
+    pub fabric: String,
+    /// Its incarnation.
+    pub uid: String,
+    /// The generation that the order was about.
+    pub generation: i64,
+    /// The part.
+    pub part: Part,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a part.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is as the spec says.
+    Installed(Facts),
+    /// Nothing of it is left.
+    Removed,
+    /// It goes on once something outside has happened.
+    Waiting(Reason),
+    /// It could not be carried out, and is tried again.
+    Failed(Reason),
+}
+
+/// Why something is not so: a word for programs, and a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// What was found out when a part was installed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// Where the broker's join data is published.
+    pub broker_info: Option<PublishedBrokerInfo>,
+    /// The broker that the cluster is a member of.
+    pub broker: Option<String>,
+    /// The cluster's ID.
+    pub cluster_id: Option<String>,
+    /// The cluster's networks.
+    pub networks: Option<FabricNetworks>,
+    /// Objects that somebody else writes again and again, and who.
+    pub contested: Vec<String>,
+}

@@ -1,0 +1,275 @@
+//! The status of a Fabric: a function of what was reported, of the sets of pods, and of what gateways publish.
+
+use jiff::Timestamp;
+use trieste_control::api::{
+    Condition, ConditionStatus, ConnectionStatus, Fabric, FabricGateway, FabricPhase, FabricStatus, Gateway,
+    HaStatus,
+};
+
+use crate::order::{Facts, Outcome, Part, Report};
+use crate::translate::join_source;
+
+/// The condition that the broker is there and its join data published.
+pub(crate) const BROKER_READY: &str = "BrokerReady";
+/// The condition that the cluster has joined.
+pub(crate) const JOINED: &str = "Joined";
+/// The condition that everything that is wanted runs.
+pub(crate) const READY: &str = "Ready";
+/// The condition that somebody else writes objects of the operator again and again.
+pub(crate) const CONTESTED: &str = "Contested";
+
+/// The most objects that a message names.
+const MOST: usize = 8;
+
+/// What a status is made of.
+#[derive(Debug)]
+pub(crate) struct View<'v> {
+    pub(crate) fabric: &'v Fabric,
+    /// Which Fabric has each part.
+    pub(crate) holders: [Option<&'v Fabric>; 2],
+    /// The newest report about each part.
+    pub(crate) reports: [Option<&'v Report>; 2],
+    /// The sets of pods in the member's namespace.
+    pub(crate) sets: Vec<PodSet>,
+    pub(crate) gateways: Vec<Gateway>,
+}
+
+/// How far a DaemonSet or Deployment is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodSet {
+    pub(crate) name: String,
+    pub(crate) wanted: u64,
+    pub(crate) ready: u64,
+    pub(crate) is_ready: bool,
+}
+
+/// What a condition says.
+struct Verdict {
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn new(status: ConditionStatus, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: message.into() }
+    }
+}
+
+/// Returns the status; times of conditions that say what they said before stay.
+pub(crate) fn of(view: &View<'_>, now: Timestamp) -> FabricStatus {
+    let before = view.fabric.status.clone().unwrap_or_default();
+    let parts: Vec<(Part, Verdict)> =
+        Part::ALL.iter().filter_map(|part| Some((*part, verdict(view, *part)?))).collect();
+    let ready = readiness(view, &parts);
+    let phase = phase(view, &parts, &ready);
+    let mut status = FabricStatus {
+        phase,
+        observed_generation: view.fabric.metadata.generation,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        ..FabricStatus::default()
+    };
+    for part in Part::ALL {
+        fill(&mut status, &before, view, part);
+    }
+    let kinds = parts.into_iter().map(|(part, verdict)| (kind(part), verdict));
+    let contested = contested(view).map(|verdict| (CONTESTED, verdict));
+    let verdicts = kinds.chain(contested).chain([(READY, ready)]);
+    status.conditions = verdicts
+        .map(|(kind, verdict)| condition(kind, &verdict, &before, view.fabric.metadata.generation, now))
+        .collect();
+    status
+}
+
+const fn kind(part: Part) -> &'static str {
+    match part {
+        Part::Broker => BROKER_READY,
+        Part::Member => JOINED,
+    }
+}
+
+const fn index(part: Part) -> usize {
+    match part {
+        Part::Broker => 0,
+        Part::Member => 1,
+    }
+}
+
+fn report<'v>(view: &View<'v>, part: Part) -> Option<&'v Report> {
+    view.reports.get(index(part)).copied().flatten()
+}
+
+fn facts<'v>(view: &View<'v>, part: Part) -> Option<&'v Facts> {
+    match &report(view, part)?.outcome {
+        Outcome::Installed(facts) => Some(facts),
+        Outcome::Removed | Outcome::Waiting(_) | Outcome::Failed(_) => None,
+    }
+}
+
+fn is_begun(view: &View<'_>, part: Part) -> bool {
+    view.fabric.metadata.has_finalizer(part.finalizer())
+}
+
+/// Returns what is to be said of a part; `None` where there is nothing of it and is to be nothing.
+fn verdict(view: &View<'_>, part: Part) -> Option<Verdict> {
+    use ConditionStatus::{False, True, Unknown};
+    let is_wanted = part.is_wanted_by(view.fabric);
+    if !is_wanted && !is_begun(view, part) {
+        return None;
+    }
+    let other = view.holders.get(index(part)).copied().flatten();
+    if let Some(other) = other.filter(|other| other.metadata.name != view.fabric.metadata.name) {
+        let message = format!(
+            "a cluster has one {}, and Fabric {} has it: take the part out of one of the two",
+            part.as_str(),
+            other.metadata.name
+        );
+        return Some(Verdict::new(False, "HeldByAnother", message));
+    }
+    let now = report(view, part).filter(|report| Some(report.generation) == view.fabric.metadata.generation);
+    let outcome = now.map(|report| &report.outcome);
+    Some(match (is_wanted, outcome) {
+        (true, Some(Outcome::Installed(_))) => Verdict::new(True, "Installed", "it is as the spec says"),
+        (_, Some(Outcome::Failed(why) | Outcome::Waiting(why))) => {
+            Verdict::new(False, why.reason, why.message.clone())
+        }
+        (true, Some(Outcome::Removed) | None) => {
+            Verdict::new(Unknown, "InProgress", "it is being carried out")
+        }
+        (false, Some(Outcome::Installed(_) | Outcome::Removed) | None) => {
+            Verdict::new(False, "Removing", "it is being removed")
+        }
+    })
+}
+
+/// Returns whether everything that is wanted runs.
+fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
+    use ConditionStatus::{False, True, Unknown};
+    if view.fabric.metadata.is_terminating() {
+        return Verdict::new(False, "Removing", "the Fabric was deleted");
+    }
+    for wanted in [False, Unknown] {
+        if let Some((part, verdict)) = parts.iter().find(|(_, verdict)| verdict.status == wanted) {
+            let message = format!("{}: {}", kind(*part), verdict.message);
+            return Verdict::new(wanted, verdict.reason, message);
+        }
+    }
+    if parts.is_empty() {
+        return Verdict::new(Unknown, "InProgress", "nothing was begun yet");
+    }
+    if !parts.iter().any(|(part, _)| *part == Part::Member) {
+        return Verdict::new(True, "Ready", "the broker is there");
+    }
+    let late: Vec<String> = view
+        .sets
+        .iter()
+        .filter(|set| !set.is_ready)
+        .take(MOST)
+        .map(|set| format!("{} ({} of {})", set.name, set.ready, set.wanted))
+        .collect();
+    if !late.is_empty() {
+        return Verdict::new(False, "PodsNotReady", format!("not all pods are ready: {}", late.join(", ")));
+    }
+    if !view.gateways.iter().any(|gateway| gateway.status.ha_status == HaStatus::Active) {
+        let message =
+            "no gateway is active: is a node labelled submariner.io/gateway=true, and its pod ready?";
+        return Verdict::new(False, "NoActiveGateway", message);
+    }
+    Verdict::new(True, "Ready", "all pods are ready, and a gateway is active")
+}
+
+fn phase(view: &View<'_>, parts: &[(Part, Verdict)], ready: &Verdict) -> FabricPhase {
+    let is_leaving = |part: &Part| is_begun(view, *part) && !part.is_wanted_by(view.fabric);
+    if view.fabric.metadata.is_terminating() || Part::ALL.iter().any(is_leaving) {
+        return FabricPhase::Removing;
+    }
+    if parts.iter().any(|(_, verdict)| verdict.status == ConditionStatus::False) {
+        return FabricPhase::Failed;
+    }
+    match ready.status {
+        ConditionStatus::True => FabricPhase::Running,
+        ConditionStatus::False => FabricPhase::Deploying,
+        ConditionStatus::Unknown if Part::ALL.iter().any(|part| is_begun(view, *part)) => {
+            FabricPhase::Deploying
+        }
+        ConditionStatus::Unknown => FabricPhase::Pending,
+    }
+}
+
+/// Fills in what is known of a part: what the last pass found out, or what was there before while there is none.
+fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part: Part) {
+    if !is_begun(view, part) {
+        return;
+    }
+    let facts = facts(view, part);
+    match part {
+        Part::Broker => {
+            let found = facts.map(|facts| facts.broker_info.clone());
+            status.broker_info = found.unwrap_or_else(|| before.broker_info.clone());
+        }
+        Part::Member => {
+            let new = facts.is_some();
+            let source = join_source(&view.fabric.spec).filter(|_| new);
+            status.join_info = source.or_else(|| before.join_info.clone());
+            let facts = facts.cloned().unwrap_or_else(|| Facts {
+                broker: before.broker.clone(),
+                cluster_id: before.cluster_id.clone(),
+                networks: before.networks.clone(),
+                ..Facts::default()
+            });
+            (status.broker, status.cluster_id, status.networks) =
+                (facts.broker, facts.cluster_id, facts.networks);
+            status.gateways = view.gateways.iter().map(glance).collect();
+        }
+    }
+}
+
+/// Returns a gateway at a glance.
+fn glance(gateway: &Gateway) -> FabricGateway {
+    let connections = &gateway.status.connections;
+    let connected = connections.iter().filter(|connection| connection.status == ConnectionStatus::Connected);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    FabricGateway {
+        name: gateway.metadata.name.clone(),
+        ha_status: gateway.status.ha_status.to_string(),
+        connected: number(connected.count()),
+        connections: number(connections.len()),
+    }
+}
+
+/// Returns that somebody else writes what the operator writes, if that is so.
+fn contested(view: &View<'_>) -> Option<Verdict> {
+    let all: Vec<&str> = Part::ALL
+        .iter()
+        .filter_map(|part| facts(view, *part))
+        .flat_map(|facts| facts.contested.iter().map(String::as_str))
+        .take(MOST)
+        .collect();
+    let message = format!(
+        "somebody else writes these again and again, let one of the two have them: {}",
+        all.join("; ")
+    );
+    (!all.is_empty()).then(|| Verdict::new(ConditionStatus::True, "AnotherWriter", message))
+}
+
+fn condition(
+    kind: &str,
+    verdict: &Verdict,
+    before: &FabricStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    let known = before.conditions.iter().find(|known| known.kind == kind);
+    let since = known.filter(|known| known.status == verdict.status).map(|known| known.last_transition_time);
+    // The API keeps seconds.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    Condition {
+        kind: kind.to_owned(),
+        status: verdict.status,
+        observed_generation: generation,
+        last_transition_time: since.unwrap_or(now),
+        reason: verdict.reason.to_owned(),
+        message: verdict.message.chars().take(4096).collect(),
+        extra: serde_json::Map::default(),
+    }
+}

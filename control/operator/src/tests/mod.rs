@@ -1,0 +1,6 @@
+//! Translation and controller, over everything that the definition has.
+
+mod controller;
+mod faults;
+mod fields;
+mod tkestack;

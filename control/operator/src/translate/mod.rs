@@ -1,0 +1,10 @@
+//! From resources to the options of the library: one pure function per part, and one per resource of others.
+
+mod broker;
+mod field;
+mod join;
+pub mod tkestack;
+
+pub use broker::broker_options;
+pub use field::FieldError;
+pub use join::{JoinContext, join_options, join_source};

@@ -1,0 +1,246 @@
+//! The worker: carries out one part after the other, again and again.
+//!
+//! An order that was carried out is repeated when it says something else, when something has changed in the cluster, and after
+//! a while in any case: that is how hand edits of objects without a generation are found. One that failed is repeated with
+//! growing waits. Only the leader works; when the term ends, a pass is dropped where it stands, as if the process had been
+//! killed, and the next one begins from what it finds.
+
+mod broker;
+mod events;
+mod failure;
+mod join_data;
+mod member;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+use trieste_control::election::Leadership;
+use trieste_control::recorder::Recorder;
+use trieste_control::timer::clock;
+use trieste_deploy::Journal;
+
+use crate::RETRY;
+use crate::controller::OperatorStatus;
+use crate::order::{Order, Outcome, Part, Report, Task};
+use events::Repairs;
+pub use tools::{Connect, Tools};
+
+/// Counters of a worker. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerMetrics(Arc<Mutex<Counts>>);
+
+/// What is counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Passes by part and outcome.
+    pub passes: BTreeMap<(&'static str, &'static str), u64>,
+    /// Objects that were not as they should be, and are again.
+    pub repairs: u64,
+}
+
+impl WorkerMetrics {
+    /// Returns the counters.
+    pub fn counts(&self) -> Counts {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count(&self, part: Part, outcome: &Outcome, repairs: u64) {
+        let name = match outcome {
+            Outcome::Installed(_) => "installed",
+            Outcome::Removed => "removed",
+            Outcome::Waiting(_) => "waiting",
+            Outcome::Failed(_) => "failed",
+        };
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.passes.entry((part.as_str(), name)).or_default() += 1;
+        counts.repairs += repairs;
+    }
+}
+
+/// An order that was tried.
+struct Tried {
+    order: Order,
+    outcome: Outcome,
+    /// When it is tried again.
+    due: Instant,
+    /// How long it waited the last time that it failed.
+    wait: Duration,
+}
+
+impl Tried {
+    /// Returns `true` if what was done is all that this order wants, so that a difference is somebody else's doing.
+    fn has_settled(&self, order: &Order) -> bool {
+        let is_same = self.order.uid == order.uid && self.order.task == order.task;
+        is_same && matches!(self.outcome, Outcome::Installed(_))
+    }
+}
+
+/// A worker.
+pub struct Worker {
+    tools: Tools,
+    journal: Journal,
+    recorder: Recorder,
+    metrics: WorkerMetrics,
+    reports: UnboundedSender<Report>,
+    tried: BTreeMap<(String, Part), Tried>,
+    repairs: Repairs,
+}
+
+impl Worker {
+    /// Returns a worker that reports there, and records what happens to Fabrics.
+    pub fn new(
+        tools: Tools,
+        recorder: Recorder,
+        metrics: WorkerMetrics,
+        reports: UnboundedSender<Report>,
+    ) -> Self {
+        let journal = Journal::default();
+        let tools = Tools { server: tools.server.for_operator(journal.clone()), ..tools };
+        Self {
+            tools,
+            journal,
+            recorder,
+            metrics,
+            reports,
+            tried: BTreeMap::new(),
+            repairs: Repairs::default(),
+        }
+    }
+
+    /// Works while there is a leadership, or always without an election; until the controller has ended.
+    pub async fn run(
+        mut self,
+        mut status: watch::Receiver<OperatorStatus>,
+        mut leadership: Option<watch::Receiver<Option<Leadership>>>,
+    ) {
+        loop {
+            let orders = status.borrow_and_update().orders.clone();
+            let leads = leadership.as_mut().is_none_or(|held| leads(*held.borrow_and_update()));
+            self.tried.retain(|key, _| orders.iter().any(|order| key_of(order) == *key));
+            let due = orders.iter().filter(|_| leads).find(|order| self.is_due(order)).cloned();
+            let Some(order) = due else {
+                // Whoever leads anew begins anew: another operator may have worked meanwhile.
+                if !leads {
+                    self.tried.clear();
+                }
+                let next = self.tried.values().map(|tried| tried.due).min();
+                tokio::select! {
+                    changed = status.changed() => if changed.is_err() { return },
+                    () = term_changes(leadership.as_mut()) => {}
+                    () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+                }
+                continue;
+            };
+            let outcome = tokio::select! {
+                outcome = self.execute(&order) => outcome,
+                () = term_ends(leadership.clone()) => {
+                    warn!(fabric = order.fabric, part = order.part.as_str(), "leadership lost, pass dropped");
+                    self.journal.drain();
+                    continue;
+                }
+            };
+            if self.finish(order, outcome).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn is_due(&self, order: &Order) -> bool {
+        let tried = self.tried.get(&key_of(order));
+        tried.is_none_or(|tried| tried.order != *order || Instant::now() >= tried.due)
+    }
+
+    async fn execute(&self, order: &Order) -> Outcome {
+        let done = match (order.part, &order.task) {
+            (Part::Broker, Task::Install(spec)) => broker::install(&self.tools, spec).await,
+            (Part::Broker, Task::Remove) => broker::remove(&self.tools).await,
+            (Part::Member, Task::Install(spec)) => member::install(&self.tools, order, spec).await,
+            (Part::Member, Task::Remove) => member::remove(&self.tools, order).await,
+        };
+        done.unwrap_or_else(|failure| Outcome::Failed(failure.reason()))
+    }
+
+    /// Takes in what became of an order, and reports it.
+    fn finish(&mut self, order: Order, mut outcome: Outcome) -> Result<(), ()> {
+        let key = key_of(&order);
+        let before = self.tried.remove(&key);
+        let has_settled = before.as_ref().is_some_and(|tried| tried.has_settled(&order));
+        let repaired = self.repairs.take(&self.journal.drain(), has_settled);
+        for text in &repaired {
+            events::repaired(&self.recorder, &order, text);
+        }
+        if let Outcome::Installed(facts) = &mut outcome {
+            facts.contested = self.repairs.contested();
+        }
+        if before.as_ref().is_none_or(|tried| !is_same_outcome(&tried.outcome, &outcome)) {
+            events::outcome(&self.recorder, &order, &outcome);
+            info!(fabric = order.fabric, part = order.part.as_str(), outcome = ?outcome, "part carried out");
+        }
+        self.metrics.count(order.part, &outcome, repaired.len() as u64);
+        let wait = match &outcome {
+            Outcome::Installed(_) | Outcome::Removed => RETRY.0,
+            Outcome::Waiting(_) | Outcome::Failed(_) => {
+                before.as_ref().map_or(RETRY.0, |tried| (tried.wait * 2).min(RETRY.1))
+            }
+        };
+        let until = match &outcome {
+            Outcome::Installed(_) => self.tools.resync,
+            Outcome::Removed | Outcome::Waiting(_) | Outcome::Failed(_) => wait,
+        };
+        let report = Report {
+            fabric: order.fabric.clone(),
+            uid: order.uid.clone(),
+            generation: order.generation,
+            part: order.part,
+            outcome: outcome.clone(),
+        };
+        self.tried.insert(key, Tried { order, outcome, due: Instant::now() + until, wait });
+        self.reports.unbounded_send(report).map_err(drop)
+    }
+}
+
+fn key_of(order: &Order) -> (String, Part) {
+    (order.uid.clone(), order.part)
+}
+
+fn is_same_outcome(before: &Outcome, after: &Outcome) -> bool {
+    match (before, after) {
+        (Outcome::Installed(_), Outcome::Installed(_)) => true,
+        _ => before == after,
+    }
+}
+
+fn leads(held: Option<Leadership>) -> bool {
+    held.is_some_and(|held| held.is_valid(clock()))
+}
+
+/// Waits until the leadership changes; for ever without an election.
+async fn term_changes(leadership: Option<&mut watch::Receiver<Option<Leadership>>>) {
+    let changed = match leadership {
+        Some(held) => held.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until the leadership ends; for ever without an election.
+async fn term_ends(leadership: Option<watch::Receiver<Option<Leadership>>>) {
+    let Some(mut held) = leadership else { return std::future::pending().await };
+    loop {
+        let now = *held.borrow_and_update();
+        let Some(now) = now.filter(|held| held.is_valid(clock())) else { return };
+        let end = Instant::now() + now.remaining(clock());
+        tokio::select! {
+            changed = held.changed() => if changed.is_err() { return },
+            () = sleep_until(end) => {}
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a part could not be carried out, in a word and a sentence.
+
+use trieste_control::steps::Outcome;
+use trieste_deploy::DeployError;
+
+use crate::order::Reason;
+use crate::translate::FieldError;
+
+/// Why a part could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The library says so.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+    /// A field makes no sense.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// What is needed is not there.
+    #[error("{message}")]
+    Missing {
+        /// One word.
+        reason: &'static str,
+        /// What is missing, and what to do.
+        message: String,
+    },
+}
+
+impl Failure {
+    /// Returns it as conditions have it.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Field(error) => Reason { reason: "InvalidSpec", message: error.to_string() },
+            Self::Missing { reason, message } => Reason { reason, message: message.clone() },
+            Self::Deploy(error) => Reason { reason: word(error), message: text(error) },
+        }
+    }
+}
+
+fn word(error: &DeployError) -> &'static str {
+    match error {
+        DeployError::Api { code: Some(403), .. } => "Forbidden",
+        DeployError::Api { code: None, .. } => "ServerUnavailable",
+        DeployError::Api { .. } => "ServerRefused",
+        DeployError::Conflict { .. } => "FieldConflict",
+        DeployError::Unmet(_) => "RequirementsNotMet",
+        DeployError::NotInTime { .. } => "NotInTime",
+        DeployError::BrokerInfo(_) => "BrokerInfoUnusable",
+        DeployError::Refused { .. } => "Refused",
+        _ => "Failed",
+    }
+}
+
+/// Returns what is wrong; of checks that failed, each with what to do.
+fn text(error: &DeployError) -> String {
+    let with_next =
+        |text: &str, next: &str| if next.is_empty() { text.to_owned() } else { format!("{text} ({next})") };
+    let DeployError::Unmet(findings) = error else { return with_next(&error.to_string(), &error.next()) };
+    let failed = findings.iter().filter(|finding| finding.outcome == Outcome::Failure);
+    failed.map(|finding| with_next(&finding.text, &finding.next)).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use trieste_deploy::preflight::Finding;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_has_every_check_that_failed_and_what_to_do() {
+        let findings =
+            vec![Finding::good("a"), Finding::bad("b is wrong", "do c"), Finding::bad("d is, too", "")];
+        let reason = Failure::from(DeployError::Unmet(findings)).reason();
+        assert_eq!(
+            (reason.reason, reason.message.as_str()),
+            ("RequirementsNotMet", "b is wrong (do c); d is, too")
+        );
+        let unreachable =
+            DeployError::Api { server: "s".into(), doing: "d".into(), code: None, reason: "r".into() };
+        assert_eq!(Failure::from(unreachable).reason().reason, "ServerUnavailable");
+        let field = FieldError { field: "joinConfig.clusterID", reason: "is empty".to_owned() };
+        assert_eq!(Failure::from(field).reason().message, "joinConfig.clusterID: is empty");
+    }
+}

@@ -1,0 +1,70 @@
+//! Fabric: what a cluster is to be in its set. The operator carries it out.
+//!
+//! Defaults stand in the definition, so that an API server shows them; they are those of the types here, which the
+//! definition is made of, and so hold where a field is missing, too. Rules are checked when an object is applied: what could
+//! not be carried out is refused there, with what to do instead.
+
+mod broker;
+mod join;
+mod status;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use broker::BrokerConfig;
+pub use join::{BrokerInfoRef, BrokerInfoSource, JoinConfig, ProxyConfig};
+pub use status::{FabricGateway, FabricNetworks, FabricPhase, FabricStatus, PublishedBrokerInfo};
+
+use super::ObjectMeta;
+
+/// What a cluster is in a cluster set: its broker, a member, or both. The operator carries it out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Fabric {
+    /// Metadata.
+    #[schemars(with = "Map<String, Value>")]
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    pub spec: FabricSpec,
+    /// What there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<FabricStatus>,
+}
+
+impl Fabric {
+    /// The finalizer that stands while anything is left of a broker that was made for the object.
+    pub const BROKER_FINALIZER: &str = "trieste.io/broker";
+    /// The finalizer that stands while anything is left of a member.
+    pub const MEMBER_FINALIZER: &str = "trieste.io/member";
+}
+
+/// `Fabric.spec`: at least one part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.brokerConfig) || has(self.joinConfig)",
+        "message": "give brokerConfig to make this cluster the broker, joinConfig to make it a member, or both"
+    },
+    {
+        "rule": "!has(self.cloudPrepareConfig)",
+        "message": "cloudPrepareConfig cannot be carried out by this version: prepare the cloud's firewall and gateway \
+nodes by other means (docs/operations/operator.md says what is needed), and leave it out"
+    },
+    {
+        "rule": "!has(self.joinConfig) || has(self.joinConfig.brokerInfoRef) || has(self.brokerConfig)",
+        "message": "joinConfig needs brokerInfoRef, the Secret with the broker's join data; only where brokerConfig is in \
+the same Fabric, it joins that broker"
+    }
+]))]
+pub struct FabricSpec {
+    /// Makes this cluster the broker: the place where members find one another. May run in a member too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_config: Option<BrokerConfig>,
+    /// Makes this cluster a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_config: Option<JoinConfig>,
+    /// Refused: this version prepares no cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud_prepare_config: Option<Map<String, Value>>,
+}
