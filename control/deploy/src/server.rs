@@ -31,6 +31,10 @@ const PAGE: usize = 500;
 
 /// Most objects of a list that we read: what is looked for is among far fewer.
 const MOST: usize = 20_000;
+/// Ours: the most pages of a list.
+const MOST_PAGES: usize = 1_000;
+/// Ours: the most characters of what a server says that are kept: it may be a page of HTML, or somebody's secret.
+const MOST_REASON: usize = 512;
 
 /// The versions of the Multi-Cluster Services API whose kinds we know: a server may serve either, or both.
 pub(crate) const MULTI_CLUSTER_VERSIONS: [&str; 2] =
@@ -139,7 +143,7 @@ impl Server {
     ) -> Result<Option<Vec<Value>>, DeployError> {
         let path = collection(api_version, kind, namespace);
         let doing = format!("listing objects of kind {kind}");
-        let (mut found, mut next) = (Vec::new(), String::new());
+        let (mut found, mut next, mut pages) = (Vec::new(), String::new(), 0);
         loop {
             let page = format!("{path}?limit={PAGE}&{selector}&continue={next}");
             let Some(mut list) = self.get(&page, &doing).await? else { return Ok(None) };
@@ -151,8 +155,13 @@ impl Server {
                     item
                 }));
             }
-            next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-            if next.is_empty() || found.len() >= MOST {
+            let before = std::mem::replace(
+                &mut next,
+                list["metadata"]["continue"].as_str().unwrap_or_default().to_owned(),
+            );
+            pages += 1;
+            // A server that gives out tokens for ever must not keep us.
+            if next.is_empty() || next == before || found.len() >= MOST || pages >= MOST_PAGES {
                 return Ok(Some(found));
             }
         }
@@ -181,7 +190,19 @@ impl Server {
         if self.manager != FIELD_MANAGER && before.as_ref().is_some_and(managers::was_applied_by_command) {
             self.patch(&place, &managers::nothing_of(object), FIELD_MANAGER, false).await?;
         }
-        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        // Of what has a generation, somebody's writing of the status in between is no change of ours.
+        let version = |object: &Value| {
+            let metadata = &object["metadata"];
+            (!metadata["generation"].is_null())
+                .then(|| {
+                    (
+                        metadata["generation"].clone(),
+                        metadata["labels"].clone(),
+                        metadata["annotations"].clone(),
+                    )
+                })
+                .ok_or_else(|| metadata["resourceVersion"].clone())
+        };
         let applied = match before {
             None => Applied::Created,
             Some(before) if version(&before) == version(&after) => Applied::Unchanged,
@@ -344,11 +365,11 @@ impl Server {
         body: Option<(&str, &Value)>,
         doing: &str,
     ) -> Result<Value, DeployError> {
-        let failed = |code, reason| DeployError::Api {
+        let failed = |code, reason: String| DeployError::Api {
             server: self.name.clone(),
             doing: doing.to_owned(),
             code,
-            reason,
+            reason: reason.chars().take(MOST_REASON).collect(),
         };
         let mut request = Request::builder().method(method).uri(path);
         if let Some((content_type, _)) = body {

@@ -192,11 +192,21 @@ async fn probes(server: &Server, steps: &mut dyn Steps) -> Result<(), DeployErro
     let found = server.list("v1", "Pod", None, &chosen).await?;
     let is_ours = |pod: &&Value| pod["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let places: Vec<ObjectRef> = found.iter().filter(is_ours).filter_map(ObjectRef::of).collect();
+    let mut count = 0;
     for place in &places {
-        server.delete(place).await?;
+        match server.delete(place).await {
+            // The operator's account may delete no pods of others' namespaces. They end by themselves.
+            Err(DeployError::Api { code: Some(403), .. }) => {
+                steps.remark(Outcome::Warning, &format!("{place}, of trieste diagnose, may not be deleted"));
+            }
+            outcome => {
+                outcome?;
+                count += 1;
+            }
+        }
     }
-    if !places.is_empty() {
-        steps.remark(Outcome::Success, &format!("Probe pods of trieste diagnose: {} deleted", places.len()));
+    if count > 0 {
+        steps.remark(Outcome::Success, &format!("Probe pods of trieste diagnose: {count} deleted"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use trieste_control::api::{Fabric, FabricPhase, FabricSpec, Gateway, Kind, Object, Resource as _};
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{Cache, StoreError, StoreEvent};
-use trieste_deploy::objects::names::NAMESPACE;
+use trieste_deploy::objects::names::{MANAGED_BY_LABEL, NAMESPACE, TRIESTE};
 
 use crate::holders::holder;
 use crate::order::{Order, Outcome, Part, Report, Task};
@@ -76,11 +76,16 @@ impl FabricController {
         self.report(fabric, part).filter(is_now).is_some_and(|report| report.outcome == Outcome::Removed)
     }
 
-    /// Takes in which sets of pods have changed but for their status. Counts once for all of them.
+    /// Takes in which of our sets of pods have changed but for their status. Counts once for all of them.
     fn compare_generations(&mut self, kind: Kind) {
         let cache = if kind == Kind::DaemonSet { &self.daemon_sets } else { &self.deployments };
-        let now: BTreeMap<(Kind, String), Option<i64>> =
-            cache.objects().map(|set| ((kind, set.metadata.name.clone()), set.metadata.generation)).collect();
+        let is_ours =
+            |set: &&Object| set.metadata.labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == TRIESTE);
+        let now: BTreeMap<(Kind, String), Option<i64>> = cache
+            .objects()
+            .filter(is_ours)
+            .map(|set| ((kind, set.metadata.name.clone()), set.metadata.generation))
+            .collect();
         let before: BTreeMap<_, _> = self
             .generations
             .iter()
@@ -127,6 +132,12 @@ impl FabricController {
             part,
             task,
             join_info,
+            broker_url: fabric.spec.join_config.as_ref().and_then(|config| config.broker_url.clone()),
+            force: fabric
+                .metadata
+                .annotations
+                .get(Fabric::FORCE_REMOVAL)
+                .is_some_and(|value| value == "true"),
             revision: self.revision,
         })
     }
@@ -149,7 +160,8 @@ impl FabricController {
         let reports = Part::ALL.map(|part| self.report(fabric, part));
         let sets = self.daemon_sets.objects().chain(self.deployments.objects());
         let gateways = self.gateways.objects().filter_map(|object| Gateway::from_object(object).ok());
-        View { fabric, holders, reports, sets: sets.map(pod_set).collect(), gateways: gateways.collect() }
+        let gateways = self.gateways.is_complete().then(|| gateways.collect());
+        View { fabric, holders, reports, sets: sets.map(pod_set).collect(), gateways }
     }
 }
 

@@ -48,8 +48,19 @@ pub struct Order {
     pub task: Task,
     /// Where the join data is, or was when the member was installed.
     pub join_info: Option<BrokerInfoRef>,
+    /// The broker's address, where the Fabric says another one than the join data.
+    pub broker_url: Option<String>,
+    /// Whether nodes that are not ready are given up when the part is removed.
+    pub force: bool,
     /// Another number than before when something has changed in the cluster that may be a part of it.
     pub revision: u64,
+}
+
+impl Order {
+    /// Returns `true` if both want the same.
+    pub fn wants_the_same(&self, other: &Self) -> bool {
+        *self == Self { revision: self.revision, ..other.clone() }
+    }
 }
 
 /// What became of an order.
@@ -100,6 +111,10 @@ pub struct Facts {
     pub cluster_id: Option<String>,
     /// The cluster's networks.
     pub networks: Option<FabricNetworks>,
+    /// Where the join data is that the cluster has joined with.
+    pub join_info: Option<BrokerInfoRef>,
     /// Objects that somebody else writes again and again, and who.
     pub contested: Vec<String>,
+    /// What works, but somebody should see to.
+    pub warnings: Vec<String>,
 }

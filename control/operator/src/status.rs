@@ -7,7 +7,6 @@ use trieste_control::api::{
 };
 
 use crate::order::{Facts, Outcome, Part, Report};
-use crate::translate::join_source;
 
 /// The condition that the broker is there and its join data published.
 pub(crate) const BROKER_READY: &str = "BrokerReady";
@@ -17,6 +16,8 @@ pub(crate) const JOINED: &str = "Joined";
 pub(crate) const READY: &str = "Ready";
 /// The condition that somebody else writes objects of the operator again and again.
 pub(crate) const CONTESTED: &str = "Contested";
+/// The condition that something works, but somebody should see to it.
+pub(crate) const WARNINGS: &str = "Warnings";
 
 /// The most objects that a message names.
 const MOST: usize = 8;
@@ -31,7 +32,8 @@ pub(crate) struct View<'v> {
     pub(crate) reports: [Option<&'v Report>; 2],
     /// The sets of pods in the member's namespace.
     pub(crate) sets: Vec<PodSet>,
-    pub(crate) gateways: Vec<Gateway>,
+    /// The gateways; `None` while they cannot be read.
+    pub(crate) gateways: Option<Vec<Gateway>>,
 }
 
 /// How far a DaemonSet or Deployment is.
@@ -74,7 +76,8 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> FabricStatus {
     }
     let kinds = parts.into_iter().map(|(part, verdict)| (kind(part), verdict));
     let contested = contested(view).map(|verdict| (CONTESTED, verdict));
-    let verdicts = kinds.chain(contested).chain([(READY, ready)]);
+    let warned = warned(view).map(|verdict| (WARNINGS, verdict));
+    let verdicts = kinds.chain(contested).chain(warned).chain([(READY, ready)]);
     status.conditions = verdicts
         .map(|(kind, verdict)| condition(kind, &verdict, &before, view.fabric.metadata.generation, now))
         .collect();
@@ -170,7 +173,10 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     if !late.is_empty() {
         return Verdict::new(False, "PodsNotReady", format!("not all pods are ready: {}", late.join(", ")));
     }
-    if !view.gateways.iter().any(|gateway| gateway.status.ha_status == HaStatus::Active) {
+    let Some(gateways) = &view.gateways else {
+        return Verdict::new(Unknown, "GatewaysUnread", "the Gateway objects cannot be read at present");
+    };
+    if !gateways.iter().any(|gateway| gateway.status.ha_status == HaStatus::Active) {
         let message =
             "no gateway is active: is a node labelled submariner.io/gateway=true, and its pod ready?";
         return Verdict::new(False, "NoActiveGateway", message);
@@ -208,8 +214,7 @@ fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part:
             status.broker_info = found.unwrap_or_else(|| before.broker_info.clone());
         }
         Part::Member => {
-            let new = facts.is_some();
-            let source = join_source(&view.fabric.spec).filter(|_| new);
+            let source = facts.and_then(|facts| facts.join_info.clone());
             status.join_info = source.or_else(|| before.join_info.clone());
             let facts = facts.cloned().unwrap_or_else(|| Facts {
                 broker: before.broker.clone(),
@@ -219,7 +224,8 @@ fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part:
             });
             (status.broker, status.cluster_id, status.networks) =
                 (facts.broker, facts.cluster_id, facts.networks);
-            status.gateways = view.gateways.iter().map(glance).collect();
+            let read = view.gateways.as_ref().map(|gateways| gateways.iter().map(glance).collect());
+            status.gateways = read.unwrap_or_else(|| before.gateways.clone());
         }
     }
 }
@@ -250,6 +256,17 @@ fn contested(view: &View<'_>) -> Option<Verdict> {
         all.join("; ")
     );
     (!all.is_empty()).then(|| Verdict::new(ConditionStatus::True, "AnotherWriter", message))
+}
+
+/// Returns what somebody should see to, if there is anything.
+fn warned(view: &View<'_>) -> Option<Verdict> {
+    let all: Vec<&str> = Part::ALL
+        .iter()
+        .filter_map(|part| facts(view, *part))
+        .flat_map(|facts| facts.warnings.iter().map(String::as_str))
+        .take(MOST)
+        .collect();
+    (!all.is_empty()).then(|| Verdict::new(ConditionStatus::True, "SeeMessage", all.join("; ")))
 }
 
 fn condition(

@@ -12,22 +12,23 @@ mod join_data;
 mod member;
 mod tools;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 use trieste_control::election::Leadership;
 use trieste_control::recorder::Recorder;
+use trieste_control::steps::{Outcome as StepOutcome, Record};
 use trieste_control::timer::clock;
 use trieste_deploy::Journal;
 
 use crate::RETRY;
 use crate::controller::OperatorStatus;
-use crate::order::{Order, Outcome, Part, Report, Task};
+use crate::order::{Order, Outcome, Part, Reason, Report, Task};
 use events::Repairs;
 pub use tools::{Connect, Tools};
 
@@ -63,17 +64,41 @@ impl WorkerMetrics {
     }
 }
 
+/// How long after a pass the next one begins that has no other reason than a change of objects: whoever undoes what the operator
+/// does is not answered faster.
+const SPACING: Duration = Duration::from_secs(10);
+/// The most warnings of a pass that are published.
+const MOST_WARNINGS: usize = 16;
+/// The most that a pass may take. Its steps have limits of their own; a server that never comes to an end has this one.
+const PASS_LIMIT: Duration = Duration::from_secs(1800);
+
 /// An order that was tried.
 struct Tried {
     order: Order,
     outcome: Outcome,
+    /// When that ended.
+    ended: Instant,
     /// When it is tried again.
     due: Instant,
     /// How long it waited the last time that it failed.
     wait: Duration,
+    /// What somebody should see to.
+    warnings: Vec<String>,
 }
 
 impl Tried {
+    /// Returns when an order is tried again. A change of objects alone is a reason for what is to be there, not for what is to go:
+    /// removing changes them itself.
+    fn due_for(&self, order: &Order) -> Instant {
+        if !self.order.wants_the_same(order) {
+            return self.ended;
+        }
+        match order.task {
+            Task::Install(_) if self.order.revision != order.revision => self.due.min(self.ended + SPACING),
+            Task::Install(_) | Task::Remove => self.due,
+        }
+    }
+
     /// Returns `true` if what was done is all that this order wants, so that a difference is somebody else's doing.
     fn has_settled(&self, order: &Order) -> bool {
         let is_same = self.order.uid == order.uid && self.order.task == order.task;
@@ -129,7 +154,8 @@ impl Worker {
                 if !leads {
                     self.tried.clear();
                 }
-                let next = self.tried.values().map(|tried| tried.due).min();
+                let tried = |order: &Order| Some(self.tried.get(&key_of(order))?.due_for(order));
+                let next = orders.iter().filter(|_| leads).filter_map(tried).min();
                 tokio::select! {
                     changed = status.changed() => if changed.is_err() { return },
                     () = term_changes(leadership.as_mut()) => {}
@@ -137,39 +163,59 @@ impl Worker {
                 }
                 continue;
             };
-            let outcome = tokio::select! {
-                outcome = self.execute(&order) => outcome,
+            let (outcome, warnings) = tokio::select! {
+                done = self.execute(&order) => done,
                 () = term_ends(leadership.clone()) => {
                     warn!(fabric = order.fabric, part = order.part.as_str(), "leadership lost, pass dropped");
                     self.journal.drain();
                     continue;
                 }
             };
-            if self.finish(order, outcome).is_err() {
+            if self.finish(order, outcome, warnings).is_err() {
                 return;
             }
         }
     }
 
     fn is_due(&self, order: &Order) -> bool {
-        let tried = self.tried.get(&key_of(order));
-        tried.is_none_or(|tried| tried.order != *order || Instant::now() >= tried.due)
+        self.tried.get(&key_of(order)).is_none_or(|tried| Instant::now() >= tried.due_for(order))
     }
 
-    async fn execute(&self, order: &Order) -> Outcome {
-        let done = match (order.part, &order.task) {
-            (Part::Broker, Task::Install(spec)) => broker::install(&self.tools, spec).await,
-            (Part::Broker, Task::Remove) => broker::remove(&self.tools).await,
-            (Part::Member, Task::Install(spec)) => member::install(&self.tools, order, spec).await,
-            (Part::Member, Task::Remove) => member::remove(&self.tools, order).await,
+    /// Returns what became of an order, and what somebody should see to.
+    async fn execute(&self, order: &Order) -> (Outcome, Vec<String>) {
+        let mut steps = Record::default();
+        let pass = async {
+            match (order.part, &order.task) {
+                (Part::Broker, Task::Install(spec)) => broker::install(&self.tools, spec, &mut steps).await,
+                (Part::Broker, Task::Remove) => broker::remove(&self.tools, &mut steps).await,
+                (Part::Member, Task::Install(spec)) => {
+                    member::install(&self.tools, order, spec, &mut steps).await
+                }
+                (Part::Member, Task::Remove) => member::remove(&self.tools, order, &mut steps).await,
+            }
         };
-        done.unwrap_or_else(|failure| Outcome::Failed(failure.reason()))
+        let outcome = match timeout(PASS_LIMIT, pass).await {
+            Ok(done) => done.unwrap_or_else(|failure| Outcome::Failed(failure.reason())),
+            Err(_) => Outcome::Failed(Reason {
+                reason: "NotInTime",
+                message: format!(
+                    "it was not done within {} minutes, and begins anew",
+                    PASS_LIMIT.as_secs() / 60
+                ),
+            }),
+        };
+        (outcome, warnings(&steps))
     }
 
     /// Takes in what became of an order, and reports it.
-    fn finish(&mut self, order: Order, mut outcome: Outcome) -> Result<(), ()> {
+    fn finish(&mut self, order: Order, mut outcome: Outcome, warnings: Vec<String>) -> Result<(), ()> {
         let key = key_of(&order);
         let before = self.tried.remove(&key);
+        let known = before.as_ref().map(|tried| tried.warnings.clone()).unwrap_or_default();
+        for text in warnings.iter().filter(|text| !known.contains(text)) {
+            warn!(fabric = order.fabric, part = order.part.as_str(), text, "part carried out with a warning");
+            events::warning(&self.recorder, &order, text);
+        }
         let has_settled = before.as_ref().is_some_and(|tried| tried.has_settled(&order));
         let repaired = self.repairs.take(&self.journal.drain(), has_settled);
         for text in &repaired {
@@ -177,6 +223,7 @@ impl Worker {
         }
         if let Outcome::Installed(facts) = &mut outcome {
             facts.contested = self.repairs.contested();
+            facts.warnings.clone_from(&warnings);
         }
         if before.as_ref().is_none_or(|tried| !is_same_outcome(&tried.outcome, &outcome)) {
             events::outcome(&self.recorder, &order, &outcome);
@@ -200,9 +247,19 @@ impl Worker {
             part: order.part,
             outcome: outcome.clone(),
         };
-        self.tried.insert(key, Tried { order, outcome, due: Instant::now() + until, wait });
+        let ended = Instant::now();
+        self.tried.insert(key, Tried { order, outcome, warnings, ended, due: ended + until, wait });
         self.reports.unbounded_send(report).map_err(drop)
     }
+}
+
+/// Returns the warnings among what was remarked.
+fn warnings(steps: &Record) -> Vec<String> {
+    let remarks = steps.steps.iter().flat_map(|step| &step.remarks);
+    let warnings =
+        remarks.filter(|(outcome, _)| *outcome == StepOutcome::Warning).map(|(_, text)| text.clone());
+    let distinct: BTreeSet<String> = warnings.collect();
+    distinct.into_iter().take(MOST_WARNINGS).collect()
 }
 
 fn key_of(order: &Order) -> (String, Part) {
@@ -242,5 +299,66 @@ async fn term_ends(leadership: Option<watch::Receiver<Option<Leadership>>>) {
             changed = held.changed() => if changed.is_err() { return },
             () = sleep_until(end) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trieste_control::steps::Steps as _;
+
+    use super::*;
+    use crate::order::Facts;
+
+    fn order(task: Task, revision: u64) -> Order {
+        let part = Part::Member;
+        let (fabric, uid) = ("east".to_owned(), "u1".to_owned());
+        Order {
+            fabric,
+            uid,
+            generation: 1,
+            part,
+            task,
+            join_info: None,
+            broker_url: None,
+            force: false,
+            revision,
+        }
+    }
+
+    fn tried(order: Order, due: Duration) -> Tried {
+        let ended = Instant::now();
+        let outcome = Outcome::Installed(Facts::default());
+        Tried { order, outcome, warnings: Vec::new(), ended, due: ended + due, wait: RETRY.0 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_undoes_what_the_operator_does_is_answered_no_faster_than_every_ten_seconds() {
+        let install = || Task::Install(Box::default());
+        let done = tried(order(install(), 1), Duration::from_secs(120));
+        let wait = |next: &Order| done.due_for(next) - done.ended;
+        assert_eq!(wait(&order(install(), 1)), Duration::from_secs(120));
+        assert_eq!(wait(&order(install(), 2)), SPACING);
+        let edited = Order { generation: 2, ..order(install(), 1) };
+        assert_eq!(wait(&edited), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_removal_that_waits_for_a_node_is_not_begun_anew_by_what_it_changes_itself() {
+        let waiting = tried(order(Task::Remove, 1), Duration::from_secs(60));
+        let wait = |next: &Order| waiting.due_for(next) - waiting.ended;
+        assert_eq!(wait(&order(Task::Remove, 7)), Duration::from_secs(60));
+        assert_eq!(wait(&Order { force: true, ..order(Task::Remove, 7) }), Duration::ZERO);
+    }
+
+    #[test]
+    fn warnings_are_published_once_each_and_successes_are_not() {
+        let mut steps = Record::default();
+        steps.begin("a");
+        for (outcome, text) in
+            [(StepOutcome::Warning, "b"), (StepOutcome::Success, "c"), (StepOutcome::Warning, "b")]
+        {
+            steps.remark(outcome, text);
+        }
+        assert_eq!(warnings(&steps), ["b"]);
     }
 }

@@ -53,8 +53,10 @@ pub(super) async fn nodes(
         }
         remove(server, &place).await?;
     }
-    let early = gone(server, options, name).await?;
-    if let Some(change) = made.as_ref().and_then(|made| freed(made, !early.is_empty())) {
+    let mut early: Vec<String> = gone(server, options, name).await?.into_iter().collect();
+    early.sort_unstable();
+    let early = (!early.is_empty()).then(|| early.join(","));
+    if let Some(change) = made.as_ref().and_then(|made| freed(made, early)) {
         server.merge(&cleaner, &change).await?;
     }
     let left = cleaned(server, options, &cleaner, steps).await?;
@@ -68,19 +70,20 @@ pub(super) async fn nodes(
     Ok(left)
 }
 
-/// What sets a cleaner free. Pods that came to a node before those that they clean up after had gone are made anew.
-fn freed(made: &Value, is_early: bool) -> Option<Value> {
-    let was_early = !made["metadata"]["annotations"][EARLY].is_null();
+/// What sets a cleaner free. `early` are the nodes to which its pods come before those that they clean up after have gone; once one
+/// of them is none any more, pods are made anew. While they stay the same, as with a node that is away, nothing changes.
+fn freed(made: &Value, early: Option<String>) -> Option<Value> {
+    let was = &made["metadata"]["annotations"][EARLY];
+    let mark = json!(early);
     let is_parked = !made["spec"]["template"]["spec"]["nodeSelector"][PARKED].is_null();
-    if !is_parked && is_early == was_early && !was_early {
+    if !is_parked && mark == *was {
         return None;
     }
-    let mark = if is_early { json!("true") } else { Value::Null };
     let mut change = json!({
         "metadata": {"annotations": {EARLY: mark}},
         "spec": {"template": {"spec": {"nodeSelector": {PARKED: null}}}},
     });
-    if was_early {
+    if !was.is_null() && mark != *was {
         let version = &made["metadata"]["resourceVersion"];
         change["spec"]["template"]["metadata"] = json!({"annotations": {EARLY: version}});
     }
@@ -365,24 +368,32 @@ mod tests {
 
     #[test]
     fn cleaners_that_came_early_come_again() {
-        let made = |is_parked: bool, is_early: bool| {
+        let made = |is_parked: bool, early: Option<&str>| {
             let mut made = json!({"metadata": {"resourceVersion": "7"}, "spec": {"template": {"spec": {}}}});
             if is_parked {
                 made["spec"]["template"]["spec"]["nodeSelector"][PARKED] = json!("true");
             }
-            if is_early {
-                made["metadata"]["annotations"][EARLY] = json!("true");
+            if let Some(nodes) = early {
+                made["metadata"]["annotations"][EARLY] = json!(nodes);
             }
             made
         };
         let again = |change: &Value| change["spec"]["template"]["metadata"]["annotations"][EARLY].clone();
         let mark = |change: &Value| change["metadata"]["annotations"][EARLY].clone();
 
-        let first = freed(&made(true, false), true).unwrap();
-        assert_eq!((mark(&first), again(&first)), (json!("true"), Value::Null));
-        let second = freed(&made(false, true), false).unwrap();
-        assert_eq!((mark(&second), again(&second)), (Value::Null, json!("7")));
-        assert!(freed(&made(true, false), false).is_some() && freed(&made(false, false), false).is_none());
+        let nodes = |names: &str| Some(names.to_owned());
+        let first = freed(&made(true, None), nodes("a,b")).unwrap();
+        assert_eq!((mark(&first), again(&first)), (json!("a,b"), Value::Null));
+        let second = freed(&made(false, Some("a,b")), nodes("b")).unwrap();
+        assert_eq!((mark(&second), again(&second)), (json!("b"), json!("7")));
+        assert_eq!(
+            freed(&made(false, Some("b")), nodes("b")),
+            None,
+            "a node that is away makes nobody's pod anew"
+        );
+        let third = freed(&made(false, Some("b")), None).unwrap();
+        assert_eq!((mark(&third), again(&third)), (Value::Null, json!("7")));
+        assert!(freed(&made(true, None), None).is_some() && freed(&made(false, None), None).is_none());
     }
 
     #[tokio::test]

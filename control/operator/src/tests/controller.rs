@@ -6,7 +6,7 @@ use crate::controller::{FabricController, OperatorStatus};
 use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use trieste_control::api::{Kind, Object};
+use trieste_control::api::{BrokerInfoRef, Kind, Object};
 use trieste_control::runner::{Context, Controller, QueueView, Watch, Write};
 use trieste_control::store::StoreEvent;
 
@@ -23,7 +23,14 @@ impl Bed {
                 "creationTimestamp": "2026-01-01T00:00:00Z"}});
         let mut bed = Self { controller: FabricController::new(), fabric };
         bed.see(Kind::Fabric, &bed.fabric.clone());
+        bed.list_gateways();
         bed
+    }
+
+    /// Lets the controller read that there are no gateways.
+    fn list_gateways(&mut self) {
+        let watch = Watch::new(0, Kind::Gateway, "submariner-operator");
+        self.controller.observe(&watch, StoreEvent::Listed(Vec::new()), Instant::now());
     }
 
     fn see(&mut self, kind: Kind, object: &Value) {
@@ -133,9 +140,17 @@ fn a_part_is_begun_after_its_finalizer_stands_and_the_status_follows() {
     assert_eq!(bed.condition("Joined"), is("False", "RequirementsNotMet"));
     assert_eq!((bed.phase(), bed.condition("Ready")), ("Failed", is("False", "RequirementsNotMet")));
 
-    let facts = Facts { cluster_id: Some("east".to_owned()), ..Facts::default() };
+    let source = BrokerInfoRef { name: "used".to_owned(), ..BrokerInfoRef::default() };
+    let facts = Facts {
+        cluster_id: Some("east".to_owned()),
+        join_info: Some(source),
+        warnings: vec!["CoreDNS was not changed".to_owned()],
+        ..Facts::default()
+    };
     bed.report(Part::Member, Outcome::Installed(facts));
     assert_eq!(bed.fabric["status"]["clusterID"], "east");
+    assert_eq!(bed.fabric["status"]["joinInfo"]["name"], "used", "not what the spec has come to say");
+    assert_eq!(bed.condition("Warnings"), is("True", "SeeMessage"));
     assert_eq!(bed.condition("Ready"), is("False", "NoActiveGateway"));
     let gateway = json!({"apiVersion": "submariner.io/v1", "kind": "Gateway",
         "metadata": {"namespace": "submariner-operator", "name": "n1"},
@@ -154,7 +169,8 @@ fn a_set_of_pods_that_is_edited_is_a_new_order_and_one_whose_pods_come_up_is_non
     bed.settle();
     let set = |generation: i64, ready: u64| {
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": {},
-            "metadata": {"namespace": "submariner-operator", "name": "submariner-gateway", "generation": generation},
+            "metadata": {"namespace": "submariner-operator", "name": "submariner-gateway", "generation": generation,
+                "labels": {"app.kubernetes.io/managed-by": "trieste"}},
             "status": {"observedGeneration": generation, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
                 "numberReady": ready}})
     };
@@ -172,8 +188,9 @@ fn a_set_of_pods_that_is_edited_is_a_new_order_and_one_whose_pods_come_up_is_non
 fn a_part_that_is_taken_out_is_removed_and_the_finalizer_stands_until_it_is() {
     let mut bed = Bed::new(&json!({"brokerConfig": {}, "joinConfig": {}}));
     bed.settle();
+    let own = bed.orders().into_iter().find_map(|order| order.join_info);
     for part in Part::ALL {
-        bed.report(part, Outcome::Installed(Facts::default()));
+        bed.report(part, Outcome::Installed(Facts { join_info: own.clone(), ..Facts::default() }));
     }
     assert_eq!(bed.fabric["status"]["joinInfo"]["namespace"], "submariner-k8s-broker");
     bed.change(|fabric| drop(fabric["spec"].as_object_mut().unwrap().remove("joinConfig")));

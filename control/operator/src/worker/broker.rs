@@ -16,7 +16,11 @@ use crate::order::{Facts, Outcome, Reason};
 use crate::translate::broker_options;
 
 /// Makes the cluster the broker, or brings it up to date, and publishes its join data.
-pub(super) async fn install(tools: &Tools, spec: &FabricSpec) -> Result<Outcome, Failure> {
+pub(super) async fn install(
+    tools: &Tools,
+    spec: &FabricSpec,
+    steps: &mut Record,
+) -> Result<Outcome, Failure> {
     let Some(config) = &spec.broker_config else { return Ok(Outcome::Removed) };
     let server = &tools.server;
     let own = BrokerInfoRef { namespace: BROKER_NAMESPACE.to_owned(), ..BrokerInfoRef::default() };
@@ -33,7 +37,7 @@ pub(super) async fn install(tools: &Tools, spec: &FabricSpec) -> Result<Outcome,
         replace_psk: false,
         known,
     };
-    let info = deploy_broker(server, &options, &mut Record::default()).await?;
+    let info = deploy_broker(server, &options, steps).await?;
     server.apply(broker_info_secret(BROKER_NAMESPACE, &info).as_value()).await?;
     let published =
         PublishedBrokerInfo { namespace: BROKER_NAMESPACE.to_owned(), name: BROKER_INFO.to_owned() };
@@ -61,7 +65,7 @@ async fn public_url(server: &Server, config: &BrokerConfig) -> Result<String, Fa
 }
 
 /// Removes the broker, once no cluster is registered with it.
-pub(super) async fn remove(tools: &Tools) -> Result<Outcome, Failure> {
+pub(super) async fn remove(tools: &Tools, steps: &mut Record) -> Result<Outcome, Failure> {
     let server = &tools.server;
     let options = options();
     let found = uninstall::observe(server, &options).await?;
@@ -78,7 +82,7 @@ pub(super) async fn remove(tools: &Tools) -> Result<Outcome, Failure> {
         );
         return Ok(Outcome::Waiting(Reason { reason: "MembersRegistered", message }));
     }
-    uninstall::uninstall(server, None, &found, &options, &mut Record::default()).await?;
+    uninstall::uninstall(server, None, &found, &options, steps).await?;
     let left = uninstall::observe(server, &options).await?;
     if left.objects.is_empty() {
         return Ok(Outcome::Removed);

@@ -69,6 +69,16 @@ pub(super) fn repaired(recorder: &Recorder, order: &Order, text: &str) {
     recorder.record_about(about(order), Severity::Warning, "Repaired", text);
 }
 
+/// Records that somebody should see to something.
+pub(super) fn warning(recorder: &Recorder, order: &Order, text: &str) {
+    recorder.record_about(
+        about(order),
+        Severity::Warning,
+        "Warning",
+        format!("{}: {text}", order.part.as_str()),
+    );
+}
+
 /// Records what became of a part.
 pub(super) fn outcome(recorder: &Recorder, order: &Order, outcome: &Outcome) {
     let part = order.part.as_str();

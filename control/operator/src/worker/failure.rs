@@ -50,8 +50,39 @@ fn word(error: &DeployError) -> &'static str {
     }
 }
 
-/// Returns what is wrong; of checks that failed, each with what to do.
+/// What the library says to those who run commands, and what that is for those who write resources.
+const WORDS: &[(&str, &str)] = &[
+    (
+        "repeat trieste uninstall: it goes on there. With --force it gives them up",
+        "the operator goes on there. With the annotation trieste.io/force-removal=true on the Fabric it gives them up",
+    ),
+    (
+        "--ipsec-psk-from",
+        "the Secret submariner-broker-info, made of the broker's broker-info.subm (docs/operations/operator.md)",
+    ),
+    ("--active-gateways", "joinConfig.activeGateways"),
+    ("--allow-remote-cidrs", "joinConfig.allowRemoteCIDRs"),
+    ("--broker-url", "joinConfig.brokerURL"),
+    ("--cable-driver", "joinConfig.cableDriver"),
+    ("--check-broker-certificate", "joinConfig.checkBrokerCertificate"),
+    ("--clustercidr", "joinConfig.clusterCIDR"),
+    ("--clusterid", "joinConfig.clusterID"),
+    ("--extra-cidrs", "joinConfig.extraCIDRs"),
+    ("--globalnet-cidr-range", "brokerConfig.globalnetCIDRRange"),
+    ("--globalnet-cluster-size", "joinConfig.globalnetClusterSize"),
+    ("--ignore-requirements", "joinConfig.ignoreRequirements"),
+    ("--nat-discovery-port", "joinConfig.natDiscoveryPort"),
+    ("--nattport", "joinConfig.nattPort"),
+    ("--replace-psk", "joinConfig.replacePSK"),
+    ("--servicecidr", "joinConfig.serviceCIDR"),
+];
+
+/// Returns what is wrong; of checks that failed, each with what to do, in the words of those who write resources.
 fn text(error: &DeployError) -> String {
+    WORDS.iter().fold(plain(error), |text, (command, resource)| text.replace(command, resource))
+}
+
+fn plain(error: &DeployError) -> String {
     let with_next =
         |text: &str, next: &str| if next.is_empty() { text.to_owned() } else { format!("{text} ({next})") };
     let DeployError::Unmet(findings) = error else { return with_next(&error.to_string(), &error.next()) };
@@ -77,6 +108,11 @@ mod tests {
         let unreachable =
             DeployError::Api { server: "s".into(), doing: "d".into(), code: None, reason: "r".into() };
         assert_eq!(Failure::from(unreachable).reason().reason, "ServerUnavailable");
+        let refused = DeployError::refused("the ID is taken", "choose another one with --clusterid");
+        assert_eq!(
+            Failure::from(refused).reason().message,
+            "the ID is taken (choose another one with joinConfig.clusterID)"
+        );
         let field = FieldError { field: "joinConfig.clusterID", reason: "is empty".to_owned() };
         assert_eq!(Failure::from(field).reason().message, "joinConfig.clusterID: is empty");
     }

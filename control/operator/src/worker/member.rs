@@ -16,7 +16,12 @@ use crate::order::{Facts, Order, Outcome, Reason};
 use crate::translate::{JoinContext, join_options};
 
 /// Makes the cluster a member, or brings it up to date.
-pub(super) async fn install(tools: &Tools, order: &Order, spec: &FabricSpec) -> Result<Outcome, Failure> {
+pub(super) async fn install(
+    tools: &Tools,
+    order: &Order,
+    spec: &FabricSpec,
+    steps: &mut Record,
+) -> Result<Outcome, Failure> {
     let Some(config) = &spec.join_config else { return Ok(Outcome::Removed) };
     let source = order.join_info.as_ref().ok_or_else(|| Failure::Missing {
         reason: "BrokerInfoMissing",
@@ -35,10 +40,9 @@ pub(super) async fn install(tools: &Tools, order: &Order, spec: &FabricSpec) -> 
     let options = join_options(config, &context)?;
     let url = config.broker_url.as_ref().unwrap_or(&info.broker_url);
     let broker = (tools.connect)(&login(&info, url, options.member.broker.insecure))?;
-    let mut steps = Record::default();
-    let plan = join::prepare(server, &broker, &options, &mut NoOne, &mut steps).await?;
-    let member = join::install(server, &broker, &plan, &mut steps).await?;
-    Ok(Outcome::Installed(facts(&member)))
+    let plan = join::prepare(server, &broker, &options, &mut NoOne, steps).await?;
+    let member = join::install(server, &broker, &plan, steps).await?;
+    Ok(Outcome::Installed(Facts { join_info: Some(source.clone()), ..facts(&member) }))
 }
 
 fn facts(member: &MemberOptions) -> Facts {
@@ -57,18 +61,23 @@ fn facts(member: &MemberOptions) -> Facts {
 }
 
 /// Removes the member. Its broker is left with the join data that it has joined with, or else with the member's own token.
-pub(super) async fn remove(tools: &Tools, order: &Order) -> Result<Outcome, Failure> {
+pub(super) async fn remove(tools: &Tools, order: &Order, steps: &mut Record) -> Result<Outcome, Failure> {
     let server = &tools.server;
-    let options = options();
+    let options = options(order.force);
     let mut found = uninstall::observe(server, &options).await?;
     let info = match &order.join_info {
         Some(source) => read_broker_info(server, source).await.ok(),
         None => None,
     };
     let mut account = None;
-    if let Some(info) = &info {
-        let named = found.membership().map(|(_, broker)| broker.to_owned());
-        let url = named.unwrap_or_else(|| info.broker_url.clone());
+    // Join data of another broker than the member's says nothing about this membership, and its token is nobody else's business.
+    let named = found.membership().map(|(_, broker)| broker.to_owned());
+    let is_its = |info: &&BrokerInfo| {
+        let known = order.broker_url.iter().chain([&info.broker_url]);
+        named.as_deref().is_none_or(|named| known.map(|url| bare(url)).any(|url| url == bare(named)))
+    };
+    if let Some(info) = info.as_ref().filter(is_its) {
+        let url = named.clone().unwrap_or_else(|| info.broker_url.clone());
         let broker = (tools.connect)(&login(info, &url, found.is_insecure()))?;
         if found.membership().is_none() {
             // A join that was killed after its first step has left an account there and nothing here.
@@ -80,7 +89,7 @@ pub(super) async fn remove(tools: &Tools, order: &Order) -> Result<Outcome, Fail
     if found.is_nothing() && found.membership().is_none() {
         return Ok(Outcome::Removed);
     }
-    uninstall::uninstall(server, account.as_ref(), &found, &options, &mut Record::default()).await?;
+    uninstall::uninstall(server, account.as_ref(), &found, &options, steps).await?;
     let left = uninstall::observe(server, &options).await?;
     if left.objects.is_empty() {
         return Ok(Outcome::Removed);
@@ -102,12 +111,17 @@ async fn recall(
     }
 }
 
-fn options() -> Uninstall {
+/// Returns an address as memberships have it.
+fn bare(url: &str) -> &str {
+    url.trim_start_matches("https://").trim_end_matches('/')
+}
+
+fn options(force: bool) -> Uninstall {
     Uninstall {
         namespace: NAMESPACE.to_owned(),
         broker_namespace: BROKER_NAMESPACE.to_owned(),
         patience: STEP_LIMIT,
-        force: false,
+        force,
         scope: Scope::MEMBER,
     }
 }

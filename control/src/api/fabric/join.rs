@@ -11,11 +11,6 @@ use serde_json::{Map, Value};
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "!has(oldSelf.clusterID) || (has(self.clusterID) && self.clusterID == oldSelf.clusterID)",
-        "message": "a member keeps its ID: others know it by that. Take joinConfig out, wait until the condition Joined is \
-gone, and give it again with the other ID"
-    },
-    {
         "rule": "self.nattPort != self.natDiscoveryPort",
         "message": "cables (nattPort) and NAT discovery (natDiscoveryPort) cannot share a UDP port"
     },
@@ -26,11 +21,6 @@ gone, and give it again with the other ID"
     {
         "rule": "!has(self.globalnetCIDR) || self.globalnetClusterSize == 0",
         "message": "give globalnetCIDR or globalnetClusterSize, not both"
-    },
-    {
-        "rule": "self.gateways >= oldSelf.gateways",
-        "message": "gateways cannot become fewer here: take the label submariner.io/gateway off a node with kubectl, once it \
-is drained (trieste drain)"
     },
     {
         "rule": "self.labelGateway || self.gateways <= 1",
@@ -160,8 +150,8 @@ pub struct JoinConfig {
     /// The ConfigMap from which the cluster's CoreDNS takes further servers: NAME in kube-system, or NAMESPACE/NAME.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^([-a-z0-9]+/)?[-.a-z0-9]+$')",
-        "message": "expected NAME or NAMESPACE/NAME"
+        "rule": "self.matches('^(kube-system/)?[-.a-z0-9]+$')",
+        "message": "expected NAME or kube-system/NAME: the operator writes ConfigMaps of DNS in kube-system alone"
     }]))]
     pub coredns_custom_config_map: Option<String>,
     /// Whether route agents take the taint trieste.io/not-ready from nodes that they have closed; they may then update Nodes.
@@ -169,14 +159,14 @@ pub struct JoinConfig {
     /// The most memory that a gateway may have, such as 2Gi; 0 is no limit. 1Gi where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^[0-9]+(Ki|Mi|Gi|k|M|G)?$')",
+        "rule": "self.matches('^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
         "message": "expected a quantity such as 512Mi or 2Gi, at least 64Mi, or 0 for no limit"
     }]))]
     pub gateway_memory: Option<String>,
     /// The most memory that a route agent may have; 0 is no limit. 512Mi where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^[0-9]+(Ki|Mi|Gi|k|M|G)?$')",
+        "rule": "self.matches('^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$')",
         "message": "expected a quantity such as 512Mi or 2Gi, at least 64Mi, or 0 for no limit"
     }]))]
     pub route_agent_memory: Option<String>,

@@ -20,6 +20,12 @@ use super::ObjectMeta;
 
 /// What a cluster is in a cluster set: its broker, a member, or both. The operator carries it out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.status) || !has(self.status.clusterID) || !has(self.spec.joinConfig) || \
+!has(self.spec.joinConfig.clusterID) || self.spec.joinConfig.clusterID == self.status.clusterID",
+    "message": "a member keeps its ID (status.clusterID): others know it by that. To give it another one, delete the Fabric, \
+and apply it again with the other ID once it is gone"
+}]))]
 pub struct Fabric {
     /// Metadata.
     #[schemars(with = "Map<String, Value>")]
@@ -36,6 +42,9 @@ impl Fabric {
     pub const BROKER_FINALIZER: &str = "trieste.io/broker";
     /// The finalizer that stands while anything is left of a member.
     pub const MEMBER_FINALIZER: &str = "trieste.io/member";
+    /// The annotation by which somebody gives up nodes that are not ready: an uninstallation does not wait for them. Its value is
+    /// `true`.
+    pub const FORCE_REMOVAL: &str = "trieste.io/force-removal";
 }
 
 /// `Fabric.spec`: at least one part.

@@ -292,13 +292,11 @@ fn repaired_and_edited(west: &Bed) {
     }
     let path = "/apis/trieste.io/v1alpha1/fabrics/west";
     west.client.patch(path, &json!({"spec": {"joinConfig": {"clusterID": "west", "gateways": 2}}})).unwrap();
-    for (edit, reason) in [
-        (json!({"clusterID": "other"}), "a member keeps its ID"),
-        (json!({"gateways": 1}), "gateways cannot become fewer here"),
-    ] {
-        let error = west.client.patch(path, &json!({"spec": {"joinConfig": edit}})).unwrap_err();
-        assert!(format!("{error:#}").contains(reason), "{error:#}");
-    }
+    let error =
+        west.client.patch(path, &json!({"spec": {"joinConfig": {"clusterID": "other"}}})).unwrap_err();
+    assert!(format!("{error:#}").contains("a member keeps its ID"), "{error:#}");
+    // It may be left out again, and fewer gateways take no label off.
+    west.client.patch(path, &json!({"spec": {"joinConfig": {"clusterID": null, "gateways": 1}}})).unwrap();
     west.wait_condition("west", "Ready", "True");
 }
 

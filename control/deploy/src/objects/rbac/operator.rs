@@ -225,10 +225,19 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
 ];
 
 /// What the operator may do in `kube-system`.
-pub const OPERATOR_DNS: &[Right] = &[Right {
-    group: "",
-    resources: &["configmaps"],
-    names: &[],
-    verbs: &["create", "list", "update", "patch"],
-    reason: "the cluster's DNS forwards the set's names: a section of the Corefile, or a ConfigMap that it imports",
-}];
+pub const OPERATOR_DNS: &[Right] = &[
+    Right {
+        group: "",
+        resources: &["configmaps"],
+        names: &[],
+        verbs: &["create", "list", "update", "patch"],
+        reason: "the cluster's DNS forwards the set's names: a section of the Corefile, or a ConfigMap that it imports",
+    },
+    Right {
+        group: "",
+        resources: &["configmaps"],
+        names: &["coredns-custom"],
+        verbs: &["delete"],
+        reason: "the ConfigMap that k3s's DNS imports, where it was made for the set's names alone",
+    },
+];
