@@ -29,12 +29,27 @@ fn config() -> FilterConfig {
     }
 }
 
+/// Has the test counted as one that was not run.
+fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    println!("skipped: {name}: {reason}");
+    let file = std::env::var_os("TRIESTE_SKIPPED")
+        .and_then(|path| std::fs::OpenOptions::new().append(true).create(true).open(path).ok());
+    if let Some(mut file) = file {
+        use std::io::Write as _;
+        writeln!(file, "{name}: {reason}").unwrap();
+    }
+}
+
 /// The program of `config`; without root, says that the test is skipped.
 fn program(config: &FilterConfig) -> Option<(Program, SocketMap)> {
     let map = match SocketMap::new(4) {
         Ok(map) => map,
         Err(error) => {
-            println!("skipped: no BPF here ({error}); needs root");
+            let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+            let reasons = [rustix::io::Errno::PERM, rustix::io::Errno::NOSYS];
+            assert!(code.is_some_and(|code| reasons.contains(&code)), "cannot make a map: {error}");
+            skip(&format!("no BPF here ({error}); needs root"));
             return None;
         }
     };

@@ -6,7 +6,7 @@ use trieste_io::poll::{Interest, Poller};
 use trieste_io::xdp::XdpMode;
 use trieste_packet::{Layout, Outer};
 
-use super::{Cable, FAR, NEAR, Wire, datagrams, drain, to, warm_up};
+use super::{Cable, FAR, NEAR, Wire, datagrams, drain, drain_for, to, warm_up};
 use crate::support::{Side, noise};
 
 const GENERIC: Option<XdpMode> = Some(XdpMode::Generic);
@@ -153,6 +153,8 @@ fn a_wait_ends_when_something_comes_and_not_before() {
         for fd in ends.far.fds() {
             poller.add(fd, 0, Interest::Readable).unwrap();
         }
+        // What was sent before, until there was an answer, may still come.
+        drain_for(&mut ends.to, &mut ends.far, 0, Duration::from_millis(500));
         assert!(poller.wait(Some(Duration::from_millis(5))).unwrap().is_empty(), "{modes:?}");
         ends.from.push(b"wake up").outer = to(FAR[0]);
         ends.from.send(&mut ends.near);

@@ -1,12 +1,13 @@
 //! Hostile frames by both ways: what sockets would hand over the rings hand over, and nothing else.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use trieste_io::xdp::XdpMode;
 
 use super::raw::FrameSender;
-use super::{Cable, FAR, NEAR, PORT, Wire, datagrams, drain};
+use super::{Cable, FAR, NEAR, PORT, Wire, datagrams, drain_for};
 use crate::support::{Namespace, Side};
 
 type Mac = [u8; 6];
@@ -142,7 +143,7 @@ fn arrived(cable: &Cable, mode: Option<XdpMode>) -> (BTreeMap<String, usize>, Wi
         }
     });
     let mut seen = BTreeMap::new();
-    for (outer, bytes) in datagrams(&drain(&mut side, &mut far, 2)) {
+    for (outer, bytes) in datagrams(&drain_for(&mut side, &mut far, 2, Duration::from_secs(1))) {
         let name = format!("{} {:?} {}", outer.peer, outer.local, String::from_utf8_lossy(&bytes));
         *seen.entry(name).or_default() += 1;
     }
