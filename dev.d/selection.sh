@@ -115,6 +115,8 @@ build_every_test() {
     peers_begin
     step "building programs and tests"
     list_programs "$scratch/every" cargo test --workspace --locked --timings
+    # Cargo builds programs for the tests of their own package, which not every one has.
+    cargo build --workspace --bins --locked || die "" "The programs do not build: the compiler's own message is above."
     step "building the simulation"
     list_programs "$scratch/every" simulation test
     keep_crates

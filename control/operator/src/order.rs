@@ -82,7 +82,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// It is as the spec says.
-    Installed(Facts),
+    Installed(Box<Facts>),
     /// Nothing of it is left.
     Removed,
     /// It goes on once something outside has happened.

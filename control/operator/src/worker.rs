@@ -307,7 +307,6 @@ mod tests {
     use trieste_control::steps::Steps as _;
 
     use super::*;
-    use crate::order::Facts;
 
     fn order(task: Task, revision: u64) -> Order {
         let part = Part::Member;
@@ -327,7 +326,7 @@ mod tests {
 
     fn tried(order: Order, due: Duration) -> Tried {
         let ended = Instant::now();
-        let outcome = Outcome::Installed(Facts::default());
+        let outcome = Outcome::Installed(Box::default());
         Tried { order, outcome, warnings: Vec::new(), ended, due: ended + due, wait: RETRY.0 }
     }
 

@@ -56,7 +56,7 @@ pub(super) async fn nodes(
     let mut early: Vec<String> = gone(server, options, name).await?.into_iter().collect();
     early.sort_unstable();
     let early = (!early.is_empty()).then(|| early.join(","));
-    if let Some(change) = made.as_ref().and_then(|made| freed(made, early)) {
+    if let Some(change) = made.as_ref().and_then(|made| freed(made, early.as_deref())) {
         server.merge(&cleaner, &change).await?;
     }
     let left = cleaned(server, options, &cleaner, steps).await?;
@@ -72,7 +72,7 @@ pub(super) async fn nodes(
 
 /// What sets a cleaner free. `early` are the nodes to which its pods come before those that they clean up after have gone; once one
 /// of them is none any more, pods are made anew. While they stay the same, as with a node that is away, nothing changes.
-fn freed(made: &Value, early: Option<String>) -> Option<Value> {
+fn freed(made: &Value, early: Option<&str>) -> Option<Value> {
     let was = &made["metadata"]["annotations"][EARLY];
     let mark = json!(early);
     let is_parked = !made["spec"]["template"]["spec"]["nodeSelector"][PARKED].is_null();
@@ -381,13 +381,12 @@ mod tests {
         let again = |change: &Value| change["spec"]["template"]["metadata"]["annotations"][EARLY].clone();
         let mark = |change: &Value| change["metadata"]["annotations"][EARLY].clone();
 
-        let nodes = |names: &str| Some(names.to_owned());
-        let first = freed(&made(true, None), nodes("a,b")).unwrap();
+        let first = freed(&made(true, None), Some("a,b")).unwrap();
         assert_eq!((mark(&first), again(&first)), (json!("a,b"), Value::Null));
-        let second = freed(&made(false, Some("a,b")), nodes("b")).unwrap();
+        let second = freed(&made(false, Some("a,b")), Some("b")).unwrap();
         assert_eq!((mark(&second), again(&second)), (json!("b"), json!("7")));
         assert_eq!(
-            freed(&made(false, Some("b")), nodes("b")),
+            freed(&made(false, Some("b")), Some("b")),
             None,
             "a node that is away makes nobody's pod anew"
         );

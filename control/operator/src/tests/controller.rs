@@ -133,7 +133,7 @@ fn a_part_is_begun_after_its_finalizer_stands_and_the_status_follows() {
     assert_eq!(bed.shown(), ["install broker", "install member"]);
     assert_eq!((bed.phase(), bed.condition("Ready")), ("Deploying", is("Unknown", "InProgress")));
 
-    bed.report(Part::Broker, Outcome::Installed(Facts::default()));
+    bed.report(Part::Broker, Outcome::Installed(Box::default()));
     let failed = Reason { reason: "RequirementsNotMet", message: "no nodes".to_owned() };
     bed.report(Part::Member, Outcome::Failed(failed));
     assert_eq!(bed.condition("BrokerReady"), is("True", "Installed"));
@@ -147,7 +147,7 @@ fn a_part_is_begun_after_its_finalizer_stands_and_the_status_follows() {
         warnings: vec!["CoreDNS was not changed".to_owned()],
         ..Facts::default()
     };
-    bed.report(Part::Member, Outcome::Installed(facts));
+    bed.report(Part::Member, Outcome::Installed(Box::new(facts)));
     assert_eq!(bed.fabric["status"]["clusterID"], "east");
     assert_eq!(bed.fabric["status"]["joinInfo"]["name"], "used", "not what the spec has come to say");
     assert_eq!(bed.condition("Warnings"), is("True", "SeeMessage"));
@@ -176,7 +176,7 @@ fn a_set_of_pods_that_is_edited_is_a_new_order_and_one_whose_pods_come_up_is_non
     };
     bed.see(Kind::DaemonSet, &set(1, 0));
     let orders = bed.orders();
-    bed.report(Part::Member, Outcome::Installed(Facts::default()));
+    bed.report(Part::Member, Outcome::Installed(Box::default()));
     assert_eq!(bed.condition("Ready"), is("False", "PodsNotReady"));
     bed.see(Kind::DaemonSet, &set(1, 2));
     assert_eq!(bed.orders(), orders, "pods that come up are no reason for a pass");
@@ -190,7 +190,7 @@ fn a_part_that_is_taken_out_is_removed_and_the_finalizer_stands_until_it_is() {
     bed.settle();
     let own = bed.orders().into_iter().find_map(|order| order.join_info);
     for part in Part::ALL {
-        bed.report(part, Outcome::Installed(Facts { join_info: own.clone(), ..Facts::default() }));
+        bed.report(part, Outcome::Installed(Box::new(Facts { join_info: own.clone(), ..Facts::default() })));
     }
     assert_eq!(bed.fabric["status"]["joinInfo"]["namespace"], "submariner-k8s-broker");
     bed.change(|fabric| drop(fabric["spec"].as_object_mut().unwrap().remove("joinConfig")));
@@ -201,7 +201,7 @@ fn a_part_that_is_taken_out_is_removed_and_the_finalizer_stands_until_it_is() {
     assert_eq!((bed.phase(), bed.condition("Joined")), ("Removing", is("False", "Removing")));
 
     // It comes back before it is gone, and then goes for good: what was said of the first time does not count.
-    bed.report(Part::Broker, Outcome::Installed(Facts::default()));
+    bed.report(Part::Broker, Outcome::Installed(Box::default()));
     bed.change(|fabric| fabric["spec"]["joinConfig"] = json!({}));
     bed.settle();
     assert_eq!(bed.shown(), ["install broker", "install member"]);

@@ -41,7 +41,7 @@ pub(super) async fn install(
     server.apply(broker_info_secret(BROKER_NAMESPACE, &info).as_value()).await?;
     let published =
         PublishedBrokerInfo { namespace: BROKER_NAMESPACE.to_owned(), name: BROKER_INFO.to_owned() };
-    Ok(Outcome::Installed(Facts { broker_info: Some(published), ..Facts::default() }))
+    Ok(Outcome::Installed(Box::new(Facts { broker_info: Some(published), ..Facts::default() })))
 }
 
 /// Returns the address under which members reach this API server: the one that is given, or the one that kubeadm publishes.

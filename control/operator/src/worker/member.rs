@@ -42,7 +42,7 @@ pub(super) async fn install(
     let broker = (tools.connect)(&login(&info, url, options.member.broker.insecure))?;
     let plan = join::prepare(server, &broker, &options, &mut NoOne, steps).await?;
     let member = join::install(server, &broker, &plan, steps).await?;
-    Ok(Outcome::Installed(Facts { join_info: Some(source.clone()), ..facts(&member) }))
+    Ok(Outcome::Installed(Box::new(Facts { join_info: Some(source.clone()), ..facts(&member) })))
 }
 
 fn facts(member: &MemberOptions) -> Facts {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     }
 ]))]
 pub struct BrokerConfig {
-    /// The address under which members reach this cluster's API server, such as https://east.example.com:6443. Where it is
+    /// The address under which members reach this cluster's API server, such as `https://east.example.com:6443`. Where it is
     /// missing, the address in the ConfigMap cluster-info of kube-public is taken.
     #[serde(rename = "publicAPIServerURL", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), extend("x-kubernetes-validations" = [{
