@@ -17,7 +17,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use trieste_packet::{Batch, CableId, DropReason, Drops, Pool};
+use trieste_packet::{Batch, CableId, Drops, Pool};
 
 use crate::link::Family;
 use crate::{Capabilities, Error, Fallback, Offloads, PacketIo, RECV_BYTES};
@@ -310,9 +310,9 @@ impl UdpIo {
                     bytes += packet.buf.len();
                     batch.push(packet).expect("no more than there was room for");
                 }
-                Message::Unusable(buf) => {
+                Message::Unusable(buf, reason) => {
                     received += 1;
-                    drops.lose(CableId::default(), DropReason::NoBuffer, buf.bytes());
+                    drops.lose(CableId::default(), reason, buf.bytes());
                     pool.recycle(buf);
                 }
             });

@@ -51,7 +51,7 @@ impl Name {
         }
     }
 
-    /// The address in the first `len` bytes, if it is one.
+    /// Returns the address in the first `len` bytes, if it is one that a packet can have come from.
     pub(super) fn address(&self, len: usize) -> Option<SocketAddr> {
         let bytes = self.0.get(..len)?;
         let family = bytes.get(..2)?;
@@ -63,7 +63,11 @@ impl Name {
         if family == family_bytes(libc::AF_INET6) {
             let octets: [u8; 16] = *bytes.get(8..24)?.first_chunk()?;
             let scope = u32::from_ne_bytes(*bytes.get(24..28)?.first_chunk()?);
-            return Some(SocketAddrV6::new(Ipv6Addr::from(octets), port, 0, scope).into());
+            let address = Ipv6Addr::from(octets);
+            // Sockets of IPv6 get nothing that came as IPv4: a stranger has written this into an IPv6 header, past all that checks
+            // the sources of IPv4, and would be taken for the peer that has the address.
+            let is_genuine = address.to_ipv4_mapped().is_none();
+            return is_genuine.then(|| SocketAddrV6::new(address, port, 0, scope).into());
         }
         None
     }

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use trieste_packet::{Checksum, Layout, Outer, Packet, PacketBuf, Pool};
+use trieste_packet::{Checksum, DropReason, Layout, Outer, Packet, PacketBuf, Pool};
 
 use super::message::{CONTROL_BYTES, Control, NAME_BYTES, Name};
 use super::raw;
@@ -34,8 +34,8 @@ unsafe impl Send for Receiver {}
 pub(super) enum Message {
     /// A datagram or a train.
     Packet(Packet),
-    /// It was longer than the buffer, or came without a sender or its IP header; what is left of it.
-    Unusable(PacketBuf),
+    /// It was longer than the buffer, or came without its IP header or a possible sender; what is left of it, and which.
+    Unusable(PacketBuf, DropReason),
 }
 
 impl Receiver {
@@ -126,9 +126,11 @@ fn interpret(
 ) -> Message {
     let header = &header.msg_hdr;
     let name_bytes = usize::try_from(header.msg_namelen).unwrap_or(0);
-    let is_whole = is_whole && header.msg_flags & libc::MSG_TRUNC == 0;
+    if header.msg_flags & libc::MSG_TRUNC != 0 {
+        return Message::Unusable(buf, DropReason::NoBuffer);
+    }
     let Some(peer) = name.address(name_bytes).filter(|_| is_whole) else {
-        return Message::Unusable(buf);
+        return Message::Unusable(buf, DropReason::MalformedHeader);
     };
     let said = control.read(header.msg_controllen);
     let layout = match said.segment_bytes {
