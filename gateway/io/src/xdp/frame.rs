@@ -87,8 +87,12 @@ fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
 
 /// Returns `true` for what the kernel takes for a source outside of the machine: also IPv6's unspecified address.
 fn is_possible(source: IpAddr) -> bool {
-    let is_broadcast = matches!(source, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0);
-    !(source.is_loopback() || source.is_multicast() || is_broadcast)
+    let is_refused = match source {
+        IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
+        // Of an IPv4 address: it would be taken for that peer.
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
+    };
+    !(source.is_loopback() || source.is_multicast() || is_refused)
 }
 
 /// Returns the payload's bytes, and whether the checksum is one that a device should have finished.

@@ -83,7 +83,9 @@ impl XdpIo {
         let port = first.port().map_err(|error| Error::kernel("cannot read the sockets' port", error))?;
         let opened = open::open(config, port, sockets.len())?;
         let mut group = Vec::with_capacity(sockets.len());
-        for (sockets, Part { sockets: queues, frames }) in sockets.drain(..).zip(opened.parts) {
+        for (number, (sockets, Part { sockets: queues, frames })) in
+            sockets.drain(..).zip(opened.parts).enumerate()
+        {
             let mut fallbacks = opened.fallbacks.clone();
             let of_sockets = sockets.fallbacks().len();
             fallbacks.extend_from_slice(sockets.fallbacks());
@@ -97,7 +99,8 @@ impl XdpIo {
                 port,
                 dont_fragment: config.dont_fragment,
                 receiving: Receiving { trains: config.trains, zero_checksum6: config.zero_checksum6 },
-                identification: 0,
+                // Workers that send to one peer are far apart from one another.
+                identification: u16::try_from(number).unwrap_or_default().rotate_right(4),
                 turn: 0,
                 detour: Batch::with_limit(MAX_BATCH),
                 rest: Vec::with_capacity(MAX_BATCH),
@@ -311,9 +314,15 @@ impl XdpIo {
 
 impl PacketIo for XdpIo {
     fn recv(&mut self, pool: &mut Pool, batch: &mut Batch, drops: &mut Drops) -> io::Result<usize> {
-        let mut received = 0;
+        self.turn = self.turn.wrapping_add(1);
+        // In turn each comes first: a batch may be full before all have been read.
+        let is_sockets_turn = self.turn.is_multiple_of(SOCKET_TURNS);
+        let of_sockets = if is_sockets_turn { self.sockets.recv(pool, batch, drops) } else { Ok(0) };
+        let mut received = of_sockets.as_ref().map_or(0, |count| *count);
         let Self { queues, frames, counters, .. } = self;
-        for queue in queues {
+        let first = usize::from(self.turn).checked_rem(queues.len()).unwrap_or(0);
+        let (before, from_first) = queues.split_at_mut(first);
+        for queue in from_first.iter_mut().chain(before) {
             send::reap(queue, frames, counters);
             if queue.transmit.pending() > 0 {
                 send::flush(queue, counters);
@@ -327,15 +336,16 @@ impl PacketIo for XdpIo {
             };
             received += receive::receive(queue, self.receiving, &mut into);
         }
-        self.turn = self.turn.wrapping_add(1);
-        if (received == 0 || self.turn.is_multiple_of(SOCKET_TURNS)) && !batch.is_full() {
-            match self.sockets.recv(pool, batch, drops) {
-                Ok(count) => received += count,
-                Err(_) if received > 0 => {}
-                Err(error) => return Err(error),
-            }
+        let of_sockets = match of_sockets {
+            Ok(0) if received == 0 && !batch.is_full() => self.sockets.recv(pool, batch, drops),
+            Ok(_) => Ok(0),
+            Err(error) => Err(error),
+        };
+        match of_sockets {
+            Ok(count) => Ok(received + count),
+            Err(_) if received > 0 => Ok(received),
+            Err(error) => Err(error),
         }
-        Ok(received)
     }
 
     fn send(&mut self, batch: &mut Batch, pool: &mut Pool, drops: &mut Drops) -> io::Result<usize> {

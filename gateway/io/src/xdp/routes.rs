@@ -70,7 +70,10 @@ pub(super) enum Lookup {
 impl Snapshot {
     /// Returns where frames for a peer go.
     pub(super) fn get(&self, peer: &Peer) -> Lookup {
-        let Some(entry) = self.entries.get(peer) else { return Lookup::Missing };
+        let Some(entry) = self.entries.get(peer) else {
+            // While there are as many as may be nobody is asked for; strangers must not keep the thread at work.
+            return if self.entries.len() < MOST_PEERS { Lookup::Missing } else { Lookup::Unresolved };
+        };
         if !entry.is_used.load(Ordering::Relaxed) {
             entry.is_used.store(true, Ordering::Relaxed);
         }

@@ -131,7 +131,7 @@ fn sources_that_cannot_be_outside_are_refused() {
         assert_eq!(parse(&frame, false), Err(DropReason::MalformedHeader), "{source}");
     }
     let local: IpAddr = "2001:db8::ff".parse().unwrap();
-    for source in ["::1", "ff02::1", "2001:db8::ff"] {
+    for source in ["::1", "ff02::1", "2001:db8::ff", "::ffff:203.0.113.7"] {
         let frame = built(SocketAddr::new(source.parse().unwrap(), 5), local, b"x");
         assert_eq!(parse(&frame, false), Err(DropReason::MalformedHeader), "{source}");
     }

@@ -74,7 +74,7 @@ impl Frames {
         for source in ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", FAR[0]] {
             frames.push(self.udp(0, source, PORT, "source-impossible"));
         }
-        for source in ["::1", "::", "ff02::1"] {
+        for source in ["::1", "::", "ff02::1", "::ffff:10.79.0.9"] {
             frames.push(self.udp(1, source, PORT, "source-impossible"));
         }
         frames
