@@ -71,11 +71,11 @@ fn the_responder_tells_how_it_sees_its_clients() {
 
     for address in server.ips() {
         let to = (address, responder.port()).into();
-        traffic::send_tcp(&client.namespace, to, &bytes, Duration::from_secs(5))
+        traffic::send_tcp(&client.namespace, to, &bytes, Duration::from_secs(30))
             .unwrap()
             .check(&bytes)
             .unwrap();
-        traffic::send_udp(&client.namespace, to, &bytes[..1200], Duration::from_secs(5))
+        traffic::send_udp(&client.namespace, to, &bytes[..1200], Duration::from_secs(30))
             .unwrap()
             .check(&bytes[..1200])
             .unwrap();

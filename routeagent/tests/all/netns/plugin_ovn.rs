@@ -241,6 +241,6 @@ fn plugin_ovn_the_numbers_of_the_routes_controller_are_served() {
         let count = page.lines().find_map(|line| line.strip_prefix(writes)?.parse::<u64>().ok());
         count.is_some_and(|count| count > 0)
     });
-    assert!(get("/ready").starts_with("HTTP/1.0 200"), "{}", get("/ready"));
+    eventually("the agent to be ready", || get("/ready").starts_with("HTTP/1.0 200"));
     assert!(get("/metrics").contains("\nprocess_resident_memory_bytes "));
 }
