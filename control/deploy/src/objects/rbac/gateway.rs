@@ -44,7 +44,7 @@ pub(super) const GATEWAY_HERE: &[Right] = &[
         group: "",
         resources: &["pods"],
         names: &[],
-        verbs: &["get", "list", "watch", "update"],
+        verbs: &["list", "watch", "update"],
         reason: "a gateway labels its own pod as active or passive, for the load balancer, and keeps it so",
     },
     Right {
