@@ -27,9 +27,7 @@ pub fn spawn(
     obstacle: impl Fn() -> Option<String> + Send + Sync + 'static,
 ) -> io::Result<()> {
     let Some(address) = address else { return Ok(()) };
-    let listener = pages::bind(address).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot listen at {address} (TCP): {error}"))
-    })?;
+    let listener = pages::bind(address)?;
     let slots = Arc::<Slots>::default();
     let started = Timestamp::now();
     let program = Program { version, controllers, obstacle, slots: Arc::clone(&slots), started };

@@ -69,9 +69,10 @@ pub trait Pages: Send + Sync + 'static {
 /// Binds an address; all addresses of IPv4 where there is no IPv6. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// The kernel's.
+/// The address, and the kernel's reason.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     sockets::or_ipv4(address, |address| tcp::listen(address, BACKLOG))
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen at {address} (TCP): {error}")))
 }
 
 /// Serves the pages for ever.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use trieste_control::steps::{Outcome, Steps as _};
-use trieste_deploy::broker_info::{self, BrokerInfo};
+use trieste_deploy::broker_info;
+use trieste_deploy::objects::BrokerAccess;
 use trieste_deploy::objects::names::BROKER_NAMESPACE;
 use trieste_deploy::remove_member::RemoveMember;
 use trieste_deploy::uninstall::{self, Found, Scope, Uninstall};
@@ -151,7 +152,7 @@ impl UninstallArgs {
         let info = match &self.broker_info {
             Some(path) => broker_info::load(path).map_err(DeployError::from).map_err(explained)?,
             None => match broker_info::load(&join_file()) {
-                Ok(info) if is_of(&info, broker) => info,
+                Ok(info) if BrokerAccess::bare_address(&info.broker_url) == broker => info,
                 Ok(_) | Err(_) => return Ok(None),
             },
         };
@@ -172,10 +173,6 @@ async fn recall(server: &Server, found: &mut Found, path: &Path) -> Result<(), D
     let login =
         BrokerLogin { url: info.broker_url.clone(), ca: token.ca, token: token.token, insecure: false };
     found.recall(server, &connect(&login)?, &info).await
-}
-
-fn is_of(info: &BrokerInfo, broker: &str) -> bool {
-    info.broker_url.trim_start_matches("https://").trim_end_matches('/') == broker
 }
 
 /// Flags of `remove-member`.

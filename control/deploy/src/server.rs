@@ -155,13 +155,12 @@ impl Server {
                     item
                 }));
             }
-            let before = std::mem::replace(
-                &mut next,
-                list["metadata"]["continue"].as_str().unwrap_or_default().to_owned(),
-            );
+            let token = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            let is_last = token.is_empty() || token == next;
+            next = token;
             pages += 1;
             // A server that gives out tokens for ever must not keep us.
-            if next.is_empty() || next == before || found.len() >= MOST || pages >= MOST_PAGES {
+            if is_last || found.len() >= MOST || pages >= MOST_PAGES {
                 return Ok(Some(found));
             }
         }
@@ -191,17 +190,9 @@ impl Server {
             self.patch(&place, &managers::nothing_of(object), FIELD_MANAGER, false).await?;
         }
         // Of what has a generation, somebody's writing of the status in between is no change of ours.
-        let version = |object: &Value| {
-            let metadata = &object["metadata"];
-            (!metadata["generation"].is_null())
-                .then(|| {
-                    (
-                        metadata["generation"].clone(),
-                        metadata["labels"].clone(),
-                        metadata["annotations"].clone(),
-                    )
-                })
-                .ok_or_else(|| metadata["resourceVersion"].clone())
+        let version = |object: &Value| match &object["metadata"] {
+            metadata if metadata["generation"].is_null() => metadata["resourceVersion"].clone(),
+            metadata => json!([metadata["generation"], metadata["labels"], metadata["annotations"]]),
         };
         let applied = match before {
             None => Applied::Created,

@@ -1,10 +1,10 @@
 //! Flags and environment. A flag wins over the environment; an empty variable says nothing.
 
-use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Parser;
 use trieste_control::command_line::LogOptions;
+use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::parse_bool;
 use trieste_deploy::objects::Image;
 use trieste_deploy::objects::names::OPERATOR;
@@ -40,30 +40,12 @@ pub struct Options {
     pub identity: Option<String>,
 
     /// Where /health, /ready and /metrics are answered; `off` for nowhere.
-    #[arg(long, env = "TRIESTE_OPERATOR_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8083", value_parser = http)]
-    pub metrics: Http,
+    #[arg(long, env = "TRIESTE_OPERATOR_METRICS", value_name = "ADDRESS:PORT", default_value = "[::]:8083", value_parser = parse_address)]
+    pub metrics: PagesAddress,
 
     /// How much is logged.
     #[command(flatten)]
     pub log: LogOptions,
-}
-
-/// Where something is answered over HTTP; `None` for nowhere.
-pub type Http = Option<SocketAddr>;
-
-/// Reads where something is answered: `off`, or an address and a port, without the former for all addresses.
-fn http(text: &str) -> Result<Http, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let expected = || format!("`{text}` is no address and port such as [::]:8083, and not `off`");
-    match text.strip_prefix(':') {
-        Some(port) => {
-            let port = port.parse().map_err(|_| expected())?;
-            Ok(Some(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)))
-        }
-        None => text.parse().map(Some).map_err(|_| expected()),
-    }
 }
 
 #[cfg(test)]
@@ -78,7 +60,7 @@ mod tests {
         assert!(options.leader_election);
         let off = Options::parse_from(["x", "--metrics=off", "--leader-election=false"]);
         assert!(off.metrics.is_none() && !off.leader_election);
-        assert_eq!(http(":9"), Ok(Some("[::]:9".parse().unwrap())));
-        assert!(http("x").is_err() && Options::try_parse_from(["x", "--resync=0"]).is_err());
+        assert_eq!(parse_address(":9"), Ok(Some("[::]:9".parse().unwrap())));
+        assert!(parse_address("x").is_err() && Options::try_parse_from(["x", "--resync=0"]).is_err());
     }
 }

@@ -39,7 +39,7 @@ pub struct FabricController {
     /// The newest report about each part of each incarnation.
     reports: BTreeMap<(String, Part), Report>,
     /// The generations of DaemonSets and Deployments that were last seen.
-    generations: BTreeMap<(Kind, String), Option<i64>>,
+    generations: BTreeMap<Kind, BTreeMap<String, Option<i64>>>,
     revision: u64,
 }
 
@@ -81,21 +81,12 @@ impl FabricController {
         let cache = if kind == Kind::DaemonSet { &self.daemon_sets } else { &self.deployments };
         let is_ours =
             |set: &&Object| set.metadata.labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == TRIESTE);
-        let now: BTreeMap<(Kind, String), Option<i64>> = cache
-            .objects()
-            .filter(is_ours)
-            .map(|set| ((kind, set.metadata.name.clone()), set.metadata.generation))
-            .collect();
-        let before: BTreeMap<_, _> = self
-            .generations
-            .iter()
-            .filter(|((of, _), _)| *of == kind)
-            .map(|(key, is)| (key.clone(), *is))
-            .collect();
-        if before != now {
+        let sets = cache.objects().filter(is_ours);
+        let now = sets.map(|set| (set.metadata.name.clone(), set.metadata.generation)).collect();
+        let known = self.generations.entry(kind).or_default();
+        if *known != now {
+            *known = now;
             self.revision += 1;
-            self.generations.retain(|(of, _), _| *of != kind);
-            self.generations.extend(now);
         }
     }
 

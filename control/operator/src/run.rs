@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tracing::info;
 use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::conditions::Conditions;
@@ -86,7 +86,7 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
         started: Timestamp::now(),
     });
     if let Some(address) = options.metrics {
-        let listener = pages::bind(address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
+        let listener = pages::bind(address)?;
         tokio::spawn(pages::serve(listener, Arc::new(Slots::default()), pages));
     }
     info!(version = env!("CARGO_PKG_VERSION"), image = options.image, "operator started");
@@ -135,17 +135,8 @@ pub struct Operator {
     /// The worker's counters.
     pub metrics: WorkerMetrics,
     controller: Handle,
-    tasks: Tasks,
-}
-
-/// Tasks that end when this is dropped.
-#[derive(Debug)]
-struct Tasks(Vec<JoinHandle<()>>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.iter().for_each(JoinHandle::abort);
-    }
+    /// They end when this is dropped.
+    tasks: JoinSet<()>,
 }
 
 impl Operator {
@@ -172,10 +163,9 @@ pub fn spawn(store: KubeStore, tools: Tools, candidate: Option<Candidate>, names
     let about = ObjectKey::new(Kind::Lease, namespace, LEASE);
     let metrics = WorkerMetrics::default();
     let worker = Worker::new(tools, recorder, metrics.clone(), reports);
-    let tasks = Tasks(vec![
-        tokio::spawn(queue.write_to(store, about, Conditions::default())),
-        tokio::spawn(worker.run(status.clone(), leadership)),
-    ]);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(queue.write_to(store, about, Conditions::default()));
+    tasks.spawn(worker.run(status.clone(), leadership));
     Operator { status, metrics, controller, tasks }
 }
 

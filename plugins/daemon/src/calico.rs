@@ -10,16 +10,15 @@ mod roks;
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use trieste_control::api::{Kind, Object, ObjectMeta, label};
 use trieste_control::remote_pool::fields;
-use trieste_control::runner::{self, Fence, Handle, Limits, port};
+use trieste_control::runner::{Fence, Handle, Limits};
 use trieste_control::store::Store;
 
-use crate::status::{Status, Wish};
+use crate::status::{self, Status, Wish};
 
 pub use controller::{NAME, PoolsController};
 
@@ -37,9 +36,7 @@ pub fn spawn<S: Store>(
     fence: Fence,
     sender: watch::Sender<Status>,
 ) -> Handle {
-    let controller = PoolsController::new(namespace, wish);
-    let publish = move |status: &Status| status.clone().publish(&sender);
-    runner::spawn(controller, vec![port(store)], fence, futures::stream::pending().boxed(), LIMITS, publish)
+    status::spawn(PoolsController::new(namespace, wish), store, fence, LIMITS, sender)
 }
 
 /// Returns `true` if a pool is for a remote network, whoever made it.

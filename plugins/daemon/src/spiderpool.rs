@@ -17,12 +17,11 @@ mod list;
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use tokio::sync::watch;
-use trieste_control::runner::{self, Fence, Handle, Limits, port};
+use trieste_control::runner::{Fence, Handle, Limits};
 use trieste_control::store::Store;
 
-use crate::status::{Status, Wish};
+use crate::status::{self, Status, Wish};
 
 pub use controller::{HijackController, NAME};
 
@@ -42,7 +41,5 @@ pub fn spawn<S: Store>(
     fence: Fence,
     sender: watch::Sender<Status>,
 ) -> Handle {
-    let controller = HijackController::new(namespace, wish);
-    let publish = move |status: &Status| status.clone().publish(&sender);
-    runner::spawn(controller, vec![port(store)], fence, futures::stream::pending().boxed(), LIMITS, publish)
+    status::spawn(HijackController::new(namespace, wish), store, fence, LIMITS, sender)
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use futures::{StreamExt as _, stream};
 use tokio::sync::watch;
 use tracing::{info, warn};
-use trieste_control::runner::{QueueView, Watch};
+use trieste_control::runner::{self, Controller, Fence, Handle, Limits, QueueView, Watch, port};
+use trieste_control::store::Store;
 
 /// What there should be of ours in the plugin's database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,21 @@ pub struct Status {
     pub outage: Option<String>,
     /// Whether everything was read and nothing is left to write.
     pub is_done: bool,
+}
+
+/// Starts a controller on the API server's store; how far it is goes to `sender`.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub(crate) fn spawn<S: Store, C: Controller<Status = Status>>(
+    controller: C,
+    store: S,
+    fence: Fence,
+    limits: Limits,
+    sender: watch::Sender<Status>,
+) -> Handle {
+    let publish = move |status: &Status| status.clone().publish(&sender);
+    runner::spawn(controller, vec![port(store)], fence, stream::pending().boxed(), limits, publish)
 }
 
 impl Status {

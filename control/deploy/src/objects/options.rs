@@ -281,9 +281,13 @@ impl MemberOptions {
 impl BrokerAccess {
     /// Access to the usual namespace of a server, whose certificate is checked.
     pub fn new(api_server: impl Into<String>, ca: Option<Vec<u8>>, token: Secret) -> Self {
-        let api_server = api_server.into();
-        let api_server = api_server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let api_server = Self::bare_address(&api_server.into()).to_owned();
         Self { api_server, namespace: BROKER_NAMESPACE.to_owned(), ca, token, insecure: false }
+    }
+
+    /// Returns a server's address as memberships have it: without `https://`, and without a slash at its end.
+    pub fn bare_address(url: &str) -> &str {
+        url.trim_start_matches("https://").trim_end_matches('/')
     }
 
     /// Returns the server's address, where it is said by one and not by a name.

@@ -13,6 +13,7 @@ use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
 use crate::object_ref::ObjectRef;
+use crate::objects::BrokerAccess;
 use crate::objects::names::{
     BROKER, BROKER_ADMIN, BROKER_NAMESPACE, DEFINITION, GATEWAY, MANAGED_BY_LABEL, NAMESPACE, PLUGIN_SYNC,
     PLUGIN_SYNC_LOCK, ROUTE_AGENT, SPIDERPOOL_SYNC_LOCK, SUBMARINER, TRIESTE, policy_name,
@@ -166,7 +167,7 @@ impl Found {
         let name = accounts.iter().find(is_own).and_then(|account| account["metadata"]["name"].as_str());
         self.member = name.and_then(|name| name.strip_prefix("cluster-")).map(|id| Member {
             cluster_id: id.to_owned(),
-            broker: info.broker_url.trim_start_matches("https://").trim_end_matches('/').to_owned(),
+            broker: BrokerAccess::bare_address(&info.broker_url).to_owned(),
             broker_namespace: namespace.to_owned(),
             is_insecure: false,
         });

@@ -4,8 +4,8 @@ use trieste_control::api::{FabricNetworks, FabricSpec};
 use trieste_control::steps::Record;
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::join::{self, NoOne};
-use trieste_deploy::objects::MemberOptions;
 use trieste_deploy::objects::names::{BROKER_NAMESPACE, NAMESPACE};
+use trieste_deploy::objects::{BrokerAccess, MemberOptions};
 use trieste_deploy::uninstall::{self, Scope, Uninstall};
 use trieste_deploy::{BrokerLogin, DeployError, Server};
 
@@ -74,7 +74,11 @@ pub(super) async fn remove(tools: &Tools, order: &Order, steps: &mut Record) -> 
     let named = found.membership().map(|(_, broker)| broker.to_owned());
     let is_its = |info: &&BrokerInfo| {
         let known = order.broker_url.iter().chain([&info.broker_url]);
-        named.as_deref().is_none_or(|named| known.map(|url| bare(url)).any(|url| url == bare(named)))
+        named.as_deref().is_none_or(|named| {
+            known
+                .map(|url| BrokerAccess::bare_address(url))
+                .any(|url| url == BrokerAccess::bare_address(named))
+        })
     };
     if let Some(info) = info.as_ref().filter(is_its) {
         let url = named.clone().unwrap_or_else(|| info.broker_url.clone());
@@ -109,11 +113,6 @@ async fn recall(
         Err(DeployError::Api { server: refusing, .. }) if refusing == broker.name() => Ok(()),
         outcome => Ok(outcome?),
     }
-}
-
-/// Returns an address as memberships have it.
-fn bare(url: &str) -> &str {
-    url.trim_start_matches("https://").trim_end_matches('/')
 }
 
 fn options(force: bool) -> Uninstall {

@@ -95,7 +95,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     });
     let slots = Arc::new(Slots::default());
     for address in &config.http {
-        let listener = pages::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
+        let listener = pages::bind(*address)?;
         tokio::spawn(pages::serve(listener, Arc::clone(&slots), Arc::clone(&state)));
     }
     info!(

@@ -84,10 +84,7 @@ impl Sockets {
     /// Opens all of them; threads for datagrams begin.
     fn open(config: &Config, records: &Records) -> anyhow::Result<Self> {
         let settings = Arc::new(config.settings.clone());
-        let http = config.http.iter();
-        let http = http
-            .map(|address| pages::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)")))
-            .collect::<anyhow::Result<_>>()?;
+        let http = config.http.iter().map(|address| pages::bind(*address)).collect::<Result<_, _>>()?;
         let tcp = config.listen.iter();
         let tcp = tcp
             .map(|address| tcp::bind(*address).with_context(|| format!("cannot listen at {address} (TCP)")))

@@ -317,8 +317,8 @@ impl PacketIo for XdpIo {
         self.turn = self.turn.wrapping_add(1);
         // In turn each comes first: a batch may be full before all have been read.
         let is_sockets_turn = self.turn.is_multiple_of(SOCKET_TURNS);
-        let of_sockets = if is_sockets_turn { self.sockets.recv(pool, batch, drops) } else { Ok(0) };
-        let mut received = of_sockets.as_ref().map_or(0, |count| *count);
+        let mut of_sockets = if is_sockets_turn { self.sockets.recv(pool, batch, drops) } else { Ok(0) };
+        let mut received = 0;
         let Self { queues, frames, counters, .. } = self;
         let first = usize::from(self.turn).checked_rem(queues.len()).unwrap_or(0);
         let (before, from_first) = queues.split_at_mut(first);
@@ -336,11 +336,9 @@ impl PacketIo for XdpIo {
             };
             received += receive::receive(queue, self.receiving, &mut into);
         }
-        let of_sockets = match of_sockets {
-            Ok(0) if received == 0 && !batch.is_full() => self.sockets.recv(pool, batch, drops),
-            Ok(_) => Ok(0),
-            Err(error) => Err(error),
-        };
+        if !is_sockets_turn && received == 0 && !batch.is_full() {
+            of_sockets = self.sockets.recv(pool, batch, drops);
+        }
         match of_sockets {
             Ok(count) => Ok(received + count),
             Err(_) if received > 0 => Ok(received),

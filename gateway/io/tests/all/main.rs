@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod esp;
+#[expect(clippy::print_stdout, reason = "what is skipped is printed")]
+mod skip;
 mod support;
 mod tcp;
 mod tun;

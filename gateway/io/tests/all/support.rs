@@ -1,5 +1,4 @@
 //! What the tests share: namespaces that last as long as a value, bounded waiting, and small builders.
-#![expect(clippy::print_stdout, reason = "what is skipped is printed")]
 
 use std::os::fd::BorrowedFd;
 use std::process::Command;
@@ -11,6 +10,8 @@ use nix::sched::{CloneFlags, unshare};
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::{PacketIo, link};
 use trieste_packet::{Batch, Drops, Packet, Pool, PoolConfig};
+
+use crate::skip::skip;
 
 /// Longest that any test waits for something that should come at once.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,18 +71,6 @@ impl Drop for Namespace {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-    }
-}
-
-/// Says that a test is skipped, to people and to `./dev test`.
-pub(crate) fn skip(reason: &str) {
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    println!("skipped: {name}: {reason}");
-    if let Some(path) = std::env::var_os("TRIESTE_SKIPPED") {
-        use std::io::Write as _;
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
-            let _ = writeln!(file, "{name}: {reason}");
         }
     }
 }

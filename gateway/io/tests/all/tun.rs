@@ -18,7 +18,8 @@ use trieste_packet::coalesce::coalesce;
 use trieste_packet::wire::{Inner, Transport};
 use trieste_packet::{CableId, Checksum, DropReason, Layout, LayoutKind, Outer, Packet, checksum};
 
-use crate::support::{Namespace, PATIENCE, Side, noise, skip};
+use crate::skip::skip;
+use crate::support::{Namespace, PATIENCE, Side, noise};
 
 const NAME: &str = "tt0";
 const TSO: Offloads = Offloads::CHECKSUM.with(Offloads::TSO4).with(Offloads::TSO6);

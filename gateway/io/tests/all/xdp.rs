@@ -17,7 +17,8 @@ use trieste_io::xdp::{XdpConfig, XdpIo, XdpMode};
 use trieste_io::{Capabilities, Error, PacketIo, UdpConfig, UdpIo};
 use trieste_packet::{Batch, Drops, LayoutKind, Outer, Packet, Pool};
 
-use crate::support::{Namespace, PATIENCE, Side, skip};
+use crate::skip::skip;
+use crate::support::{Namespace, PATIENCE, Side};
 
 /// Our ends' addresses, by family.
 const NEAR: [&str; 2] = ["10.79.0.1", "fd79::1"];

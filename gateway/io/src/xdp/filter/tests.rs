@@ -2,9 +2,13 @@
 
 use etherparse::PacketBuilder;
 
+use self::skip::skip;
 use super::super::bpf::test_run::run;
 use super::super::bpf::{Program, SocketMap};
 use super::*;
+
+#[path = "../../../tests/all/skip.rs"]
+mod skip;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -26,18 +30,6 @@ fn config() -> FilterConfig {
         esp: true,
         partial: true,
         frame_bytes: 1792,
-    }
-}
-
-/// Has the test counted as one that was not run.
-fn skip(reason: &str) {
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    println!("skipped: {name}: {reason}");
-    let file = std::env::var_os("TRIESTE_SKIPPED")
-        .and_then(|path| std::fs::OpenOptions::new().append(true).create(true).open(path).ok());
-    if let Some(mut file) = file {
-        use std::io::Write as _;
-        writeln!(file, "{name}: {reason}").unwrap();
     }
 }
 
