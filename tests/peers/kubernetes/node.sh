@@ -203,6 +203,8 @@ oomScoreAdj: 0
 conntrack: { maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s } # read-only in a namespace
 END
 
+# What one containerd has imported for all nodes (tests/src/clusters/images.rs).
+until [ -e /var/lib/imported/given ]; do sleep 0.1; done
 keep containerd containerd -c /etc/containerd-lab.toml
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 for archive in "$IMAGES"/*.tar; do

@@ -7,6 +7,7 @@ use anyhow::Context;
 
 use super::certificates::{self, Identity};
 use super::cluster::Cluster;
+use super::images::Images;
 use super::limits;
 use super::node::Surroundings;
 use super::plan::{ClusterPlan, ClusterShape};
@@ -24,11 +25,16 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// Builds them, at most one set in a lab, and waits until nodes and DNS are ready: some fifteen seconds.
+    /// Builds them, at most one set in a lab, and waits until nodes and DNS are ready: some fifteen seconds. Every node has the
+    /// image that `image` makes meanwhile, an archive.
     ///
     /// # Errors
     /// If a shape is impossible, something is not built or installed (the error says how), or does not get ready.
-    pub fn up(lab: &Lab, shapes: &[ClusterShape]) -> anyhow::Result<Self> {
+    pub fn up(
+        lab: &Lab,
+        shapes: &[ClusterShape],
+        image: impl FnOnce() -> anyhow::Result<PathBuf> + Send,
+    ) -> anyhow::Result<Self> {
         let programs = Programs::find()?;
         let images = lab.directory().join("images");
         share_images(&programs.images, &images)?;
@@ -55,7 +61,20 @@ impl Clusters {
         }
         let kubeconfig = lab.directory().join("kubeconfig");
         write_kubeconfigs(&surroundings, &kubeconfig)?;
-        let clusters = in_parallel(&surroundings, Cluster::up)?;
+        let give_images = || {
+            let image = image()?;
+            put_file(&image, &images.join(image.file_name().context("an archive has a name")?))?;
+            let imported = Images::import(lab, &programs, &images)?;
+            let nodes = surroundings.iter().flat_map(|shared| shared.node_folders());
+            in_parallel(&nodes.collect::<Vec<_>>(), |node| imported.give(node))
+        };
+        let clusters = std::thread::scope(|scope| {
+            let given = scope.spawn(give_images);
+            let clusters = in_parallel(&surroundings, Cluster::up);
+            // Nodes without images do not get ready: that is the cause then.
+            given.join().map_err(|_| anyhow::anyhow!("importing images panicked"))??;
+            clusters
+        })?;
         Ok(Self { fabric, kubeconfig, clusters })
     }
 

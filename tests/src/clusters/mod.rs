@@ -23,6 +23,7 @@ mod explain;
 mod fabric;
 mod footprint;
 mod groups;
+mod images;
 mod limits;
 mod names;
 mod node;

@@ -55,6 +55,13 @@ pub(super) struct Surroundings {
     pub(super) images: PathBuf,
 }
 
+impl Surroundings {
+    /// Returns the folder of each node.
+    pub(super) fn node_folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.plan.nodes.iter().map(|node| self.folder.join(&node.name))
+    }
+}
+
 #[derive(Debug)]
 struct Power {
     /// `unshare`, which waits for the node's first process.

@@ -41,16 +41,11 @@ impl ClusterSet {
     /// If they do not come up, or the image cannot be built.
     pub fn bare(lab: &Lab, shapes: &[ClusterShape]) -> anyhow::Result<Self> {
         let trieste = programs::path("trieste")?;
-        std::thread::scope(|scope| {
-            // The image is built while the clusters start.
-            let built = scope.spawn(image::of_programs);
-            let clusters = Clusters::up(lab, shapes)?;
-            let built = built.join().map_err(|_| anyhow::anyhow!("building the image panicked"))??;
-            clusters.load_image(&built.path)?;
-            let folder = lab.directory().join("set");
-            std::fs::create_dir_all(&folder)?;
-            Ok(Self { clusters, image: built.path, folder, trieste: trieste.clone() })
-        })
+        let clusters = Clusters::up(lab, shapes, || Ok(image::of_programs()?.path))?;
+        let image = image::of_programs()?.path;
+        let folder = lab.directory().join("set");
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { clusters, image, folder, trieste })
     }
 
     /// The same with a broker in the first cluster, and every cluster joined to it.
