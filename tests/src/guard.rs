@@ -1,7 +1,9 @@
 //! Who may run a test that needs root, and when.
 //!
 //! The machine has as many places as `TRIESTE_LAB_JOBS` says, each a lock on a file. A test takes as many as it weighs, all or
-//! none: while it gathers them it holds the queue's lock, so that nobody overtakes it and no two wait for each other.
+//! none: while it gathers them it holds the queue's lock, so that nobody overtakes it and no two wait for each other. Where
+//! others have a turn and the processors have much more to do than they can, it waits for that too: another test would make all
+//! of them later, and end none of them sooner.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -22,6 +24,13 @@ const JOBS: &str = "TRIESTE_LAB_JOBS";
 const FORMER_JOBS: &str = "TRIESTE_TURNS";
 /// How often the first of the queue looks for a free place: the kernel can tell of one lock only. All others sleep.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Processes that wish to run, for each processor, above which no test joins others. A few of them keep a processor busy.
+const CROWD: f64 = 4.0;
+/// How much of the mean a new look is: with [`LOOK`], what was two seconds ago counts little.
+const NEWEST: f64 = 0.05;
+/// The longest that a test waits for the crowd to go.
+const CROWDED: Duration = Duration::from_secs(60);
 
 /// Places of a test in network namespaces.
 const LAB: usize = 1;
@@ -99,7 +108,7 @@ fn turn(name: &str, weight: usize) -> Option<Turn> {
     }
     let capacity = capacity(|name| std::env::var(name).ok()).expect("the number of places can be read");
     let start = Instant::now();
-    let turn = take(Path::new(FOLDER), capacity, weight).expect("a turn can be waited for");
+    let turn = take(Path::new(FOLDER), capacity, weight, runnable).expect("a turn can be waited for");
     append("TRIESTE_TURN_LOG", &format!("{name} {:.1}\n", start.elapsed().as_secs_f64()));
     Some(turn)
 }
@@ -115,8 +124,22 @@ fn capacity(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> 
     Ok(1)
 }
 
+/// Returns how many processes run or wait for a processor, for each processor (proc(5), `procs_running`).
+fn runnable() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    let running = text.lines().find_map(|line| line.strip_prefix("procs_running "));
+    let running: u32 = running.context("/proc/stat has no procs_running")?.trim().parse()?;
+    let processors = u32::try_from(std::thread::available_parallelism()?.get())?;
+    Ok(f64::from(running) / f64::from(processors))
+}
+
 /// Takes `weight` places, or all if there are fewer.
-fn take(folder: &Path, capacity: usize, weight: usize) -> anyhow::Result<Turn> {
+fn take(
+    folder: &Path,
+    capacity: usize,
+    weight: usize,
+    runnable: impl Fn() -> anyhow::Result<f64>,
+) -> anyhow::Result<Turn> {
     let open = |suffix: &str| {
         let path: PathBuf = folder.join(format!("trieste-lab.{suffix}"));
         let file = File::options().create(true).write(true).truncate(false).open(&path);
@@ -130,7 +153,10 @@ fn take(folder: &Path, capacity: usize, weight: usize) -> anyhow::Result<Turn> {
     }
     let weight = weight.min(capacity);
     let mut places = Vec::new();
+    let mut crowd = runnable()?;
+    let mut have_places = None;
     loop {
+        crowd += (runnable()? - crowd) * NEWEST;
         let mut left = Vec::new();
         for file in free {
             match (places.len() < weight).then(|| file.try_lock()) {
@@ -140,7 +166,11 @@ fn take(folder: &Path, capacity: usize, weight: usize) -> anyhow::Result<Turn> {
             }
         }
         if places.len() == weight {
-            return Ok(Turn { _places: places });
+            let since = *have_places.get_or_insert_with(Instant::now);
+            let is_first = is_free(&mut left)?;
+            if is_first || crowd <= CROWD || since.elapsed() >= CROWDED {
+                return Ok(Turn { _places: places });
+            }
         }
         interrupt::check()?;
         free = left;
@@ -148,8 +178,21 @@ fn take(folder: &Path, capacity: usize, weight: usize) -> anyhow::Result<Turn> {
     }
 }
 
+/// Returns `true` if nobody has any of these places.
+fn is_free(places: &mut [File]) -> anyhow::Result<bool> {
+    for place in places {
+        match place.try_lock() {
+            Ok(()) => place.unlock().context("giving a place back")?,
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => bail!("taking a place: {error}"),
+        }
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::mpsc::{RecvTimeoutError, channel};
 
     use super::*;
@@ -157,7 +200,7 @@ mod tests {
     #[test]
     fn nobody_overtakes_who_waits_for_several_places() {
         let folder = tempfile::tempdir().unwrap();
-        let take = |weight| take(folder.path(), 3, weight).unwrap();
+        let take = |weight| take(folder.path(), 3, weight, || Ok(1.0)).unwrap();
         let lights = [take(1), take(1)];
         std::thread::scope(|scope| {
             let (tell, told) = channel();
@@ -186,14 +229,31 @@ mod tests {
     #[test]
     fn who_weighs_more_than_there_is_takes_all() {
         let folder = tempfile::tempdir().unwrap();
-        let all = take(folder.path(), 2, usize::MAX).unwrap();
+        let all = take(folder.path(), 2, usize::MAX, || Ok(1.0)).unwrap();
 
         for name in ["turn", "turn1"] {
             let file = File::open(folder.path().join(format!("trieste-lab.{name}"))).unwrap();
             assert!(file.try_lock().is_err(), "{name} is free");
         }
         drop(all);
-        drop(take(folder.path(), 2, 2).unwrap());
+        drop(take(folder.path(), 2, 2, || Ok(1.0)).unwrap());
+    }
+
+    #[test]
+    fn nobody_joins_others_while_the_processors_are_crowded_but_the_first_does_not_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let looks = Cell::new(0);
+        let crowd = || {
+            looks.set(looks.get() + 1);
+            Ok(if looks.get() < 10 { CROWD * 4.0 } else { 0.0 })
+        };
+
+        let first = take(folder.path(), 3, 1, || Ok(CROWD * 4.0)).unwrap();
+        let second = take(folder.path(), 3, 1, crowd).unwrap();
+
+        assert!(looks.get() > 10, "{} looks", looks.get());
+        drop((first, second));
+        assert!(runnable().unwrap() > 0.0);
     }
 
     #[test]
