@@ -22,8 +22,9 @@ skip() {
 }
 
 # --- steps -----------------------------------------------------------------------------------------------------------
-# cores — the machine's time since it started: at work and without, in hundredths of a second, over all cores.
-cores() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8, $5 + $6; exit }' /proc/stat; }
+# cores — the machine's time since it started: at work, without, and given to other machines of its host (`steal`, proc(5)), in
+# hundredths of a second, over all cores.
+cores() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8, $5 + $6, $9; exit }' /proc/stat; }
 
 # step NAME — ends the step before, tells what it took, and starts the next.
 step() {
@@ -37,9 +38,13 @@ step() {
 step_end() {
     [ -n "${step_name:-}" ] || return 0
     echo "$step_started $(date +%s%3N) $(cores)" | awk -v name="$step_name" '{
-        busy = $5 - $2
-        all = busy + $6 - $3
-        printf "%7.1f s   cores busy %3d %%   %s\n", ($4 - $1) / 1000, (all > 0 ? 100 * busy / all : 0), name
+        busy = $6 - $2
+        stolen = $8 - $4
+        all = busy + $7 - $3 + stolen
+        share = all > 0 ? 100 / all : 0
+        printf "%7.1f s   cores busy %3d %%   %s", ($5 - $1) / 1000, share * busy, name
+        if (share * stolen >= 1) printf " (%d %% went to other machines)", share * stolen
+        printf "\n"
     }' | tee -a "$scratch/times" | sed 's/^ */   -- /'
     step_name=
 }

@@ -76,7 +76,7 @@ impl Capture {
             .arg(&file)
             .arg(filter);
         let tcpdump = Daemon::start(lab, &name, &run)?;
-        tcpdump.wait_log("listening on", Duration::from_secs(10))?;
+        tcpdump.wait_log("listening on", Duration::from_secs(60))?;
         Ok(Self { tcpdump, file })
     }
 

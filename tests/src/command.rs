@@ -23,6 +23,9 @@ pub struct Run {
     timeout: Duration,
 }
 
+/// Lines of a failed program's output that its error shows, beside all of its errors.
+const LAST_LINES: usize = 5;
+
 /// How a program ended.
 #[derive(Debug)]
 pub struct Output {
@@ -36,13 +39,13 @@ pub struct Output {
 }
 
 impl Run {
-    /// A program in this process's own namespace; 10 s to finish.
+    /// A program in this process's own namespace; a minute to finish, which beside other tests is not long.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             words: vec![program.as_ref().to_owned()],
             environment: Vec::new(),
             input: Vec::new(),
-            timeout: Duration::from_secs(10),
+            timeout: Duration::from_secs(60),
         }
     }
 
@@ -191,8 +194,15 @@ impl Output {
             (Some(code), _) => format!("ended with status {code}"),
             (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
         };
-        let told = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
-        anyhow::bail!("{} {how}:\n{}", self.shown, told.trim())
+        let (stdout, stderr) = (self.stdout.trim(), self.stderr.trim());
+        if stderr.is_empty() {
+            anyhow::bail!("{} {how}:\n{stdout}", self.shown)
+        }
+        // The last step that a program has begun is the one that failed.
+        let begin = stdout.rmatch_indices('\n').nth(LAST_LINES - 1).map_or(0, |(at, _)| at + 1);
+        let last = &stdout[begin..];
+        let separator = if last.is_empty() { "" } else { "\n" };
+        anyhow::bail!("{} {how}:\n{last}{separator}{stderr}", self.shown)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Everything that an installation could leave behind: the state of each node's network, files, and all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use super::cluster::Cluster;
 use super::node::Node;
 use crate::kubernetes::Client;
+use crate::wait::eventually;
 
 /// What is printed on a node: one line of output is one entry. What moves by itself is left out: counters, ages, and
 /// what was learned from traffic.
@@ -54,9 +56,37 @@ impl Footprint {
         for node in cluster.nodes().iter().filter(|node| node.is_on()) {
             entries.extend(on_node(node)?);
         }
-        let objects = objects(cluster.client()).context("listing all objects")?;
-        entries.extend(objects.into_iter().map(|(key, value)| format!("{}: {key} {value}", cluster.name())));
+        entries.extend(Self::of_objects(cluster)?.entries);
         Ok(Self { entries })
+    }
+
+    /// Looks at objects alone, which takes a fraction of the time.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub fn of_objects(cluster: &Cluster) -> anyhow::Result<Self> {
+        let objects = objects(cluster.client()).context("listing all objects")?;
+        let entries = objects.into_iter().map(|(key, value)| format!("{}: {key} {value}", cluster.name()));
+        Ok(Self { entries: entries.collect() })
+    }
+
+    /// Looks until two looks in a row find the same: what has just been started is not all there.
+    ///
+    /// # Errors
+    /// If the cluster does not come to rest within two minutes.
+    pub fn at_rest(cluster: &Cluster) -> anyhow::Result<Self> {
+        let mut before = Self::of(cluster)?;
+        eventually("the cluster to come to rest", Duration::from_secs(120), || {
+            std::thread::sleep(Duration::from_secs(2));
+            let unready: Vec<_> =
+                before.entries.iter().filter(|entry| entry.contains("\"ready\":false")).cloned().collect();
+            let now = Self::of(cluster)?;
+            let changes = before.changes(&now);
+            before = now;
+            anyhow::ensure!(changes.is_empty() && unready.is_empty(), "{changes:?} {unready:?}");
+            Ok(())
+        })?;
+        Ok(before)
     }
 
     /// What has come (`+`) and what has gone (`-`) until a later look.

@@ -374,7 +374,12 @@ fn responder() -> Value {
         "image": TOOLS_IMAGE,
         "imagePullPolicy": "Never",
         "command": ["/bin/responder", "serve", RESPONDER_PORT.to_string()],
-        "readinessProbe": {"tcpSocket": {"port": RESPONDER_PORT}, "periodSeconds": 1},
+        // Ready as soon as it listens, and taken from its services by nothing but a long silence: beside other tests a node
+        // may stand still for some seconds.
+        "readinessProbe":
+            {"tcpSocket": {"port": RESPONDER_PORT}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 6},
+        // Without any it has hardly a processor beside those who have.
+        "resources": {"requests": {"cpu": "50m"}},
     })
 }
 

@@ -1,7 +1,7 @@
 //! `./dev demo --globalnet`: two clusters whose pods and services have the same addresses, and how each is known to the
 //! other.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -86,7 +86,7 @@ fn show_service(screen: &Screen, scene: &Scene) -> anyhow::Result<()> {
         screen.step(&format!("{title} → {}", server.service), || {
             let (tcp, udp) = (client.tcp(server.service, BYTES)?, client.udp(server.service, BYTES)?);
             anyhow::ensure!(tcp == udp, "TCP is seen as {tcp}, UDP as {udp}");
-            expect(client, tcp)?;
+            client.expect(tcp)?;
             Ok(vec![format!("seen as {tcp}: {rule} {}", list(&client.leaves_as))])
         })?;
     }
@@ -102,19 +102,13 @@ fn clients(here: &Actors) -> [(&'static str, &Client, &'static str); 4] {
     ]
 }
 
-fn expect(client: &Client, seen: Ipv4Addr) -> anyhow::Result<()> {
-    let (name, allowed) = (&client.name, &client.leaves_as);
-    anyhow::ensure!(allowed.contains(&seen), "{name} is seen as {seen}, not as one of {}", list(allowed));
-    Ok(())
-}
-
 fn show_headless(screen: &Screen, scene: &Scene) -> anyhow::Result<()> {
     let client = &scene.east.worker.plain;
     for server in [&scene.west.gateway.server, &scene.west.worker.server] {
         screen.step(&format!("a pod → {}, which is {}", server.headless, server.name), || {
             let ping = traffic::ping_sized(&client.netns, server.headless.ip(), BYTES)?;
             let seen = client.tcp(server.headless, BYTES)?;
-            expect(client, seen)?;
+            client.expect(seen)?;
             Ok(vec![format!("{} of {} pings answered, TCP seen as {seen}", ping.received, ping.sent)])
         })?;
     }

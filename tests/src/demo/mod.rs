@@ -107,7 +107,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Options { .. } => run_in,
     };
     let result = run(&lab, &screen, options);
-    if result.is_err() && !interrupt::is_interrupted() {
+    if let Err(error) = &result
+        && !interrupt::is_interrupted()
+    {
+        // Before the logs, which are long.
+        eprintln!("failed: {error:#}");
         lab.show_logs();
     }
     result

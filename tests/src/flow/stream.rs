@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use crate::guard;
 use crate::interrupt;
 use crate::netns::Namespace;
 use crate::traffic;
@@ -18,7 +19,7 @@ use crate::wait::eventually;
 /// How often a waiting thread looks whether it should end.
 const TICK: Duration = Duration::from_millis(100);
 /// How long one answer may take before a connection counts as broken: longer than anything that is done to one takes.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// The same of conversations, which are to survive much less.
 const TALK_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a try to connect may take, and all of them.
@@ -141,7 +142,7 @@ impl Stream {
 
     fn open(from: &Namespace, to: SocketAddr, manner: Manner) -> anyhow::Result<Self> {
         let connect = || from.enter(|| Ok(TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?));
-        let mut stream = eventually(&format!("TCP to {to}"), CONNECTED, connect)?;
+        let mut stream = eventually(&format!("TCP to {to}"), CONNECTED + guard::slack(), connect)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(manner.timeout))?;
         stream.set_write_timeout(Some(manner.timeout))?;

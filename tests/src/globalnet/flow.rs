@@ -9,12 +9,16 @@ use crate::capture::Capture;
 use crate::lab::Lab;
 use crate::netns::Namespace;
 use crate::traffic::{self, Receipt};
+use crate::wait::eventually;
 
 /// Payload bytes: small, nearly a packet, and what has to be cut in pieces.
 pub const SIZES: [usize; 4] = [64, 1400, 3000, 9000];
 
 /// How long one exchange may take.
 const TRAFFIC: Duration = Duration::from_secs(30);
+
+/// How long it may take until gateways translate to addresses that were given, beside other tests.
+const TRANSLATED: Duration = Duration::from_secs(120);
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -62,6 +66,24 @@ pub struct Site {
     pub gateway: Actors,
     /// On a node without.
     pub worker: Actors,
+}
+
+impl Site {
+    /// Waits until everybody who asks leaves as one of their own addresses: an object has them before gateways translate to
+    /// them, and until then who asks leaves as any other of the cluster.
+    ///
+    /// # Errors
+    /// If somebody does not soon.
+    pub fn wait_translated(&self, other: &Self) -> anyhow::Result<()> {
+        for actors in [&self.gateway, &self.worker] {
+            for client in [&actors.plain, &actors.team, &actors.chosen, &actors.host] {
+                eventually(&format!("{} to leave as one of its addresses", client.name), TRANSLATED, || {
+                    client.expect(client.tcp(other.worker.server.service, SIZES[0])?)
+                })?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// GN-1..12, from `east` but for the last one.
@@ -143,9 +165,7 @@ impl Flow<'_> {
 
     fn expect(&self, first: Ipv4Addr, seen: Ipv4Addr) -> anyhow::Result<()> {
         anyhow::ensure!(seen == first, "seen as {seen} after {first}: one source has one address");
-        let (name, allowed) = (&self.client.name, &self.client.leaves_as);
-        anyhow::ensure!(allowed.contains(&seen), "{name} is seen as {seen}, not as one of {}", list(allowed));
-        Ok(())
+        self.client.expect(seen)
     }
 
     /// Pings of all sizes; tcpdump in the server says where they came from.
@@ -167,6 +187,16 @@ impl Flow<'_> {
 }
 
 impl Client {
+    /// Checks an address that it was seen as.
+    ///
+    /// # Errors
+    /// If it is none of its own.
+    pub fn expect(&self, seen: Ipv4Addr) -> anyhow::Result<()> {
+        let (name, allowed) = (&self.name, &self.leaves_as);
+        anyhow::ensure!(allowed.contains(&seen), "{name} is seen as {seen}, not as one of {}", list(allowed));
+        Ok(())
+    }
+
     /// Sends so many bytes over TCP; returns whose they seemed.
     ///
     /// # Errors

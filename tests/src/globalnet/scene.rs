@@ -31,7 +31,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Starts everything and waits until globalnet has given all addresses.
+    /// Starts everything and waits until globalnet has given all addresses, and gateways translate to them.
     ///
     /// # Errors
     /// The first thing that does not work.
@@ -66,7 +66,10 @@ impl Scene {
                 nodes.try_for_each(|node| proxy::load(&node.namespace, &plan.pod_cidrs[0], services))
             })?);
         }
-        Ok((site(&pair.east, &ports[0])?, site(&pair.west, &ports[1])?))
+        let (east, west) = (site(&pair.east, &ports[0])?, site(&pair.west, &ports[1])?);
+        east.wait_translated(&west)?;
+        west.wait_translated(&east)?;
+        Ok((east, west))
     }
 }
 

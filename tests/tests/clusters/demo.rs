@@ -9,7 +9,7 @@ use trieste_tests::programs;
 use super::families::nothing_is_left;
 use super::shared::own;
 
-const LONG: Duration = Duration::from_secs(300);
+const LONG: Duration = Duration::from_secs(900);
 
 #[test]
 fn the_demo_of_real_clusters_shows_what_it_claims_and_leaves_nothing() {

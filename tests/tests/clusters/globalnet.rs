@@ -138,5 +138,6 @@ fn first_packets(east: &Site, west: &Site) {
                 eventually("the first answer", SOON, || from.worker.plain.tcp(address, 64)).unwrap();
             }
         }
+        from.wait_translated(to).unwrap();
     }
 }

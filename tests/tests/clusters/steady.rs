@@ -11,10 +11,13 @@ use trieste_tests::clusters::Node;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
-use crate::shared::{SOON, Two};
+use crate::shared::Two;
 
 /// Where a gateway tells its metrics, on its node.
 const METRICS_PORT: u16 = 32780;
+/// How long it may take until no path is held back at the same moment: each for up to a minute after it was lost, and beside
+/// other tests another may be lost meanwhile.
+const ALL_USED: Duration = Duration::from_secs(300);
 /// The longest that it may take to tell them, beside other tests.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -32,7 +35,7 @@ impl Two {
         let attempt = || {
             gateways.iter().map(|node| Paths::of(node)?.changes_of(node, wanted)).sum::<anyhow::Result<u64>>()
         };
-        eventually("every path to be used", SOON, attempt)
+        eventually("every path to be used", ALL_USED, attempt)
     }
 
     /// Returns how often paths of any gateway have changed their states since they are there.

@@ -32,8 +32,8 @@ fn a_forged_source_is_dropped_and_counted_and_an_honest_one_passes() {
     assert_eq!(lab.counter("node", "trieste", "spoofed4"), 2);
     assert_eq!(lab.counter("node", "trieste", "spoofed6"), 2);
     let [_, pod4, node6, _] = ways.map(|(_, listener)| listener);
-    assert!(arrives(&lab, "172.31.1.1", &pod4));
-    assert!(arrives(&lab, "fd31::1", &node6));
+    eventually("it arrives", || arrives(&lab, "172.31.1.1", &pod4));
+    eventually("it arrives", || arrives(&lab, "fd31::1", &node6));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn remote_sources_may_enter_by_the_vxlan_between_nodes() {
     lab.address("wan", "vx0", &["240.31.1.1/8"]);
     lab.address("wan", "lo", &["10.2.0.9/32"]);
 
-    assert!(arrives(&lab, "10.2.0.9", &listen(&lab, "node", "240.31.1.11", 7777)));
+    eventually("it arrives", || arrives(&lab, "10.2.0.9", &listen(&lab, "node", "240.31.1.11", 7777)));
     assert_eq!(lab.counter("node", "trieste", "spoofed4"), 0);
 }
 
@@ -75,8 +75,8 @@ fn a_gateway_inside_its_own_network_may_send_to_the_cable_port_only() {
     lab.agent_once(&["--once"]);
 
     let [cable, discovery, other] = [4500, 4490, 7777].map(|port| listen(&lab, "node", "172.31.1.11", port));
-    assert!(arrives(&lab, "10.2.0.21", &cable));
-    assert!(arrives(&lab, "10.2.0.21", &discovery));
+    eventually("it arrives", || arrives(&lab, "10.2.0.21", &cable));
+    eventually("it arrives", || arrives(&lab, "10.2.0.21", &discovery));
     assert!(!arrives(&lab, "10.2.0.21", &other));
     assert!(!arrives(&lab, "10.2.0.22", &cable));
 }
@@ -90,7 +90,7 @@ fn neighbours_are_heard_where_a_remote_network_contains_the_nodes_own() {
     lab.agent_once(&["--once"]);
 
     let node = listen(&lab, "node", "172.31.1.11", 7777);
-    assert!(arrives(&lab, "172.31.1.1", &node));
+    eventually("it arrives", || arrives(&lab, "172.31.1.1", &node));
     assert!(!arrives(&lab, "172.28.0.9", &node));
 }
 

@@ -13,6 +13,7 @@ use crate::shared::{PLAIN, lease};
 fn what_the_demo_says_can_be_tried_can_be() {
     let Some(mut two) = lease(&PLAIN, "plain::demo::what_the_demo_says_can_be_tried_can_be") else { return };
     two.joined();
+    two.inhabit_all();
     let client = two.east().start_pod(PodShape::on(two.east().node(1), "client")).unwrap();
     let server = two.west().start_pod(PodShape::on(two.west().node(1), "server")).unwrap();
     let service = two.west().start_service("web", "server").unwrap();

@@ -1,5 +1,7 @@
 //! What looks for faults finds none in a healthy set: each check tells several gateways of a cluster apart.
 
+use std::time::Instant;
+
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use trieste_tests::clusters::GLOBALNET_HEADLESS;
@@ -78,7 +80,6 @@ pub(crate) fn knows_global_ips(two: &Two, east: &Site, west: &Site, table: &Tabl
 /// Walks, some at a time, while every path is used: a path that was lost under the walks before is no fault of these.
 fn walk_all(two: &Two, walks: &[[String; 7]], table: &Table) {
     for some in walks.chunks(AT_ONCE) {
-        two.steady().unwrap();
         in_parallel(some, |words| {
             let [_, from, to, _, here, ..] = words;
             table.row(here, &format!("diagnose path {from} → {to}"), || walk(two, words))
@@ -107,7 +108,20 @@ fn check(two: &Two, words: &[&str]) -> anyhow::Result<String> {
     Ok(format!("{} lines", text.lines().count()))
 }
 
+/// Walks; once more if a path was lost or came back under the walk, which then says so.
 fn walk(two: &Two, words: &[String]) -> anyhow::Result<String> {
+    let end = Instant::now() + SOON;
+    loop {
+        let changes = two.steady()?;
+        let result = walk_once(two, words);
+        if result.is_ok() || Instant::now() >= end || two.changes()? == changes {
+            return result;
+        }
+        two.say(&format!("{} while a path was lost: once more", words.join(" ")));
+    }
+}
+
+fn walk_once(two: &Two, words: &[String]) -> anyhow::Result<String> {
     let told = told(two, words, true)?;
     ensure!(told["health"] == "healthy", "{told:#}");
     let rtt = told["measured"]["rtt_us"].as_u64().context("no round trip")?;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use trieste_tests::clusters::Node;
+use trieste_tests::clusters::{Cluster, Node};
 use trieste_tests::flow::{Stream, TcpEcho};
 use trieste_tests::globalnet::Site;
+use trieste_tests::guard;
 use trieste_tests::netns::Namespace;
 use trieste_tests::table::Table;
 
-use crate::shared::Two;
+use crate::shared::{SOON, Two};
 use crate::sides::Side;
 
 /// Connections of each kind: the chance that a gateway carries none of them is 1 in 4,096.
@@ -19,9 +20,12 @@ const STREAMS: usize = 12;
 pub(crate) const BYTES: usize = 2000;
 /// Where the pods listen, and the service of those without Globalnet.
 const ECHO_PORT: u16 = 7100;
-/// The longest that a connection may stand, on a busy machine: the loss is seen in a quarter of a second at most, then what
-/// TCP has lost comes again after twice as long each time. The node is off meanwhile: who is bound to it never goes on.
-pub(crate) const STANDS: Duration = Duration::from_secs(30);
+
+/// Returns the longest that a connection may stand: the loss is seen in a quarter of a second at most, then what TCP has lost comes
+/// again after twice as long each time. The node is off meanwhile: who is bound to it never goes on.
+pub(crate) fn stands() -> Duration {
+    Duration::from_secs(30) + guard::slack()
+}
 
 /// Connections to a service, while a gateway of the server's cluster dies and then one of the client's.
 pub(crate) fn of_services(two: &Two, sides: &[Side<'_>; 2], table: &Table) {
@@ -60,6 +64,10 @@ pub(crate) fn of_translations(two: &Two, east: &Site, west: &Site, table: &Table
     }
 }
 
+fn is_of(node: &Node, cluster: &Cluster) -> bool {
+    cluster.nodes().iter().any(|one| std::ptr::eq(one, node))
+}
+
 /// Pulls the plug of a node while connections talk, and puts it in again.
 fn lose(two: &Two, node: &Node, client: &Namespace, to: SocketAddr) -> anyhow::Result<String> {
     // A path that is held back leaves a gateway without its share of them.
@@ -68,10 +76,12 @@ fn lose(two: &Two, node: &Node, client: &Namespace, to: SocketAddr) -> anyhow::R
     let streams = start()?;
     let seen_as: Vec<_> = streams.iter().map(Stream::seen_as).collect();
     node.kill()?;
-    let gone_on = streams.iter().try_for_each(|stream| stream.wait_on(STANDS));
+    let gone_on = streams.iter().try_for_each(|stream| stream.wait_on(stands()));
     let longest: Result<Vec<Duration>, _> = streams.into_iter().map(Stream::finish).collect();
     let opened = start().and_then(|streams| streams.into_iter().try_for_each(|one| one.finish().map(drop)));
     node.start()?;
+    let cluster = two.set.clusters.all().iter().find(|cluster| is_of(node, cluster));
+    cluster.context("a node has a cluster")?.wait_node(node, true, SOON)?;
     two.settle().context("the node to be a gateway again")?;
     gone_on?;
     opened?;

@@ -10,7 +10,7 @@ use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
 use super::{connected, gateways, is_active};
-use crate::several::losses::{BYTES, STANDS, echo_service};
+use crate::several::losses::{BYTES, echo_service, stands};
 use crate::shared::SOON;
 use crate::sides::{Actor, Side};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(sides: &[Side<'_>; 2], table: &Table) {
             let (_echo, to) = echo_service(east)?;
             let connection = Stream::start(west.on_worker.pod.netns(), to, BYTES)?;
             label_moved(sides)?;
-            connection.wait_on(STANDS).context("a connection to a service")?;
+            connection.wait_on(stands()).context("a connection to a service")?;
             connection.finish().map(drop)
         })
     });
@@ -79,7 +79,7 @@ fn works(from: &Actor<'_>, to: &Actor<'_>) -> anyhow::Result<()> {
 
 /// Deletes our pod on a node and waits for another one.
 fn replace(side: &Side<'_>, app: &str, node: &Node) -> anyhow::Result<()> {
-    let (old, _) = side.cluster.own_pod(app, node)?;
+    let (old, _) = ready_pod(side, app, node)?;
     side.cluster.client().delete(&format!("/api/v1/namespaces/{MEMBER}/pods/{old}"))?;
     eventually(&format!("another pod of {app} on {}", node.name()), SOON, || {
         let (new, _) = side.cluster.own_pod(app, node)?;
@@ -88,10 +88,15 @@ fn replace(side: &Side<'_>, app: &str, node: &Node) -> anyhow::Result<()> {
     })
 }
 
+/// Returns the name of our pod on a node and how often it has started, once it is ready: kubelet asks it now and then.
+fn ready_pod(side: &Side<'_>, app: &str, node: &Node) -> anyhow::Result<(String, u64)> {
+    eventually(&format!("{app} on {} to be ready", node.name()), SOON, || side.cluster.own_pod(app, node))
+}
+
 /// Takes the right to write Leases from west's gateway and gives it back.
 fn lease_blocked(sides: &[Side<'_>; 2]) -> anyhow::Result<()> {
     let west = &sides[1];
-    let before = west.cluster.own_pod(GATEWAY, west.on_gateway.node)?;
+    let before = ready_pod(west, GATEWAY, west.on_gateway.node)?;
     let role = west.cluster.client().get(ROLE)?;
     let rules = role["rules"].as_array().context("a Role has rules")?.clone();
     let mut fewer = rules.clone();
@@ -112,7 +117,7 @@ fn lease_blocked(sides: &[Side<'_>; 2]) -> anyhow::Result<()> {
     set_rules(west, &rules)?;
     flows?;
     leads(true)?;
-    anyhow::ensure!(west.cluster.own_pod(GATEWAY, west.on_gateway.node)? == before, "its pod was restarted");
+    anyhow::ensure!(ready_pod(west, GATEWAY, west.on_gateway.node)? == before, "its pod was restarted");
     connected(sides)
 }
 

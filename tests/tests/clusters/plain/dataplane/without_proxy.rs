@@ -13,7 +13,7 @@ use trieste_tests::table::Table;
 use trieste_tests::wait::eventually;
 
 use super::{connected, flows};
-use crate::several::losses::{BYTES, STANDS, echo_service};
+use crate::several::losses::{BYTES, echo_service, stands};
 use crate::shared::{SOON, in_parallel, without_proxy};
 use crate::sides::{SERVICE_PORT, Side};
 
@@ -74,7 +74,7 @@ fn without_backends([east, west]: &[Side<'_>; 2]) -> anyhow::Result<String> {
     let ip: IpAddr = made["spec"]["clusterIP"].as_str().context("a service has an address")?.parse()?;
     let to = SocketAddr::new(ip, SERVICE_PORT);
     let started = Instant::now();
-    let answer = east.on_worker.pod.netns().enter(|| Ok(TcpStream::connect_timeout(&to, STANDS)))?;
+    let answer = east.on_worker.pod.netns().enter(|| Ok(TcpStream::connect_timeout(&to, stands())))?;
     let error = answer.err().context("somebody has answered")?;
     anyhow::ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
     Ok(format!("after {:.2?}", started.elapsed()))
@@ -86,7 +86,7 @@ fn killed(sides: &[Side<'_>; 2]) -> anyhow::Result<String> {
     let gateway = west.on_gateway.node;
     let (_echo, to) = echo_service(west)?;
     let connection = Stream::start(east.on_worker.pod.netns(), to, BYTES)?;
-    connection.wait_on(STANDS).context("before")?;
+    connection.wait_on(stands()).context("before")?;
     eventually("the gateway to remember the service", SOON, || {
         let remembered = gateway.exec(&["cat", REMEMBERED])?;
         anyhow::ensure!(remembered.contains(&format!("\"{}\"", to.ip())), "{remembered}");
@@ -115,8 +115,8 @@ fn killed_without_api(
         anyhow::ensure!(now != before, "it is the same");
         Ok(())
     })?;
-    connection.wait_on(STANDS)?;
+    connection.wait_on(stands())?;
     let another = Stream::start(east.on_gateway.pod.netns(), to, BYTES).context("a new connection")?;
-    another.wait_on(STANDS)?;
+    another.wait_on(stands())?;
     another.finish().map(drop)
 }
