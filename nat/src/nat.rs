@@ -61,6 +61,14 @@ impl Nat {
         }
     }
 
+    /// Goes by other timers and limits from now on. Sessions stay: one that a shorter timer has ended goes with its next packet,
+    /// or when its former time is over. How many sessions there may be, and how many changes wait, stays as it is: that is
+    /// memory that was set aside.
+    pub fn set_config(&mut self, config: Config) {
+        self.table.set_config(&config.timers, config.limits);
+        self.held.set_wait(config.timers.unsolicited_syn);
+    }
+
     /// Notes one more packet (or train) of a session; `tcp_flags` are those of the whole train, 0 for other
     /// protocols. `false` when the session is gone or its time is over: decide again.
     #[must_use]

@@ -115,6 +115,13 @@ impl Table {
         }
     }
 
+    /// Takes other timers and limits, but for what memory was set aside for.
+    pub(crate) fn set_config(&mut self, timers: &Timers, limits: Limits) {
+        self.seconds = Seconds::new(timers);
+        let Limits { sessions, changes, unsolicited, .. } = self.limits;
+        self.limits = Limits { sessions, changes, unsolicited, ..limits };
+    }
+
     /// The next number that nobody outside can guess.
     fn draw(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);

@@ -42,6 +42,11 @@ impl Held {
         Self { queue: VecDeque::with_capacity(limit), limit, wait }
     }
 
+    /// Holds further packets for this long.
+    pub(crate) fn set_wait(&mut self, wait: Duration) {
+        self.wait = wait;
+    }
+
     /// Holds a packet; `false` when there are as many as there may be.
     pub(crate) fn push(&mut self, flow: &Facts, packet: &[u8], now: Instant) -> bool {
         if self.queue.len() >= self.limit {

@@ -124,6 +124,18 @@ impl Checker {
         }
     }
 
+    /// Pings by another setting from now on. Verdicts stay.
+    pub fn set_config(&mut self, config: PingerConfig, now: Instant) {
+        if self.config == config {
+            return;
+        }
+        self.config = config;
+        for (name, pinger) in &mut self.pingers {
+            pinger.set_config(config, now);
+            self.deadlines.set(name, Some(pinger.poll_timeout()));
+        }
+    }
+
     /// Takes an echo reply in, whosever it is.
     pub fn handle_reply(&mut self, reply: &EchoReply, now: Instant) {
         let Some(name) = self.by_id.get(&reply.id) else { return };

@@ -142,6 +142,12 @@ impl Pinger {
         }
     }
 
+    /// Goes by another setting from now on. A request that would come later than that says comes sooner.
+    pub fn set_config(&mut self, config: PingerConfig, now: Instant) {
+        self.config = config;
+        self.next_at = self.next_at.min(now + config.interval);
+    }
+
     /// Returns the address that is pinged.
     pub fn ip(&self) -> IpAddr {
         self.ip

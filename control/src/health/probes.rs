@@ -57,6 +57,7 @@ pub struct ProbeOptions {
 #[derive(Debug)]
 pub struct Probes {
     endpoints: watch::Sender<Vec<EndpointSpec>>,
+    pinger: watch::Sender<PingerConfig>,
     views: watch::Receiver<Arc<PingResults>>,
     task: JoinHandle<()>,
 }
@@ -69,6 +70,7 @@ impl Probes {
     #[must_use]
     pub fn spawn(options: ProbeOptions, conditions: Conditions) -> Self {
         let (endpoints, receiver) = watch::channel(Vec::new());
+        let (pinger, settings) = watch::channel(options.pinger);
         let (publisher, views) = watch::channel(Arc::default());
         let unix_nanos = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or_default();
         let checker = Checker::new(options.pinger, options.cluster_id, OsRng, Instant::now(), unix_nanos);
@@ -80,7 +82,12 @@ impl Probes {
             published: None,
             is_stale: false,
         };
-        Self { endpoints, views, task: tokio::spawn(prober.run(receiver)) }
+        Self { endpoints, pinger, views, task: tokio::spawn(prober.run(receiver, settings)) }
+    }
+
+    /// Pings by another setting from now on.
+    pub fn set_pinger(&self, pinger: PingerConfig) {
+        self.pinger.send_replace(pinger);
     }
 
     /// Pings these endpoints from now on, and no others.
@@ -136,7 +143,11 @@ struct Prober {
 }
 
 impl Prober {
-    async fn run(mut self, mut endpoints: watch::Receiver<Vec<EndpointSpec>>) {
+    async fn run(
+        mut self,
+        mut endpoints: watch::Receiver<Vec<EndpointSpec>>,
+        mut pinger: watch::Receiver<PingerConfig>,
+    ) {
         loop {
             let wake = self.next_wake();
             tokio::select! {
@@ -152,6 +163,12 @@ impl Prober {
                         return;
                     }
                     self.follow(&endpoints.borrow_and_update());
+                }
+                changed = pinger.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.checker.set_config(*pinger.borrow_and_update(), Instant::now());
                 }
                 () = sleep_until(wake) => {}
             }

@@ -294,6 +294,14 @@ impl Pipeline {
         &mut self.begin_translating(now).nat
     }
 
+    /// Translates by other timers and limits from now on ([`Nat::set_config`]).
+    pub fn set_nat(&mut self, config: NatConfig) {
+        self.config.nat = config;
+        if let Some(translator) = &mut self.translator {
+            translator.nat.set_config(config);
+        }
+    }
+
     /// Begins to translate, if that has not happened yet. Allocates once.
     pub(crate) fn begin_translating(&mut self, now: Instant) -> &mut Translator {
         let config = &self.config;

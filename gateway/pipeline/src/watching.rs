@@ -14,7 +14,7 @@ use trieste_packet::{CableId, Checksum, DropReason, LaneId, LayoutKind, Packet, 
 use crate::board::{Board, PathState};
 use crate::deadlines::{Deadlines, Entry};
 use crate::health::awake::Awake;
-use crate::health::{Outgoing, Probe, Report, Watch, Watcher, idle_interval};
+use crate::health::{Config, Outgoing, Probe, Report, Watch, Watcher, idle_interval};
 use crate::inside::{self, Kind};
 use crate::pipeline::Pipeline;
 
@@ -161,6 +161,18 @@ impl Pipeline {
     #[must_use]
     pub fn stalls(&self) -> (u64, Duration) {
         self.schedule.awake.stalls()
+    }
+
+    /// Probes all paths by another setting from now on.
+    pub fn set_health(&mut self, config: Config, now: Instant) {
+        let time = self.notice(now);
+        self.config.health = config;
+        for slot in self.lanes.iter_mut() {
+            let Some(watching) = slot.watching.as_deref_mut() else { continue };
+            watching.watcher.set_config(config, watching.watch.most_bytes, time);
+            // What it finds is written down when it is called, which is now.
+            self.schedule.deadlines.hasten(slot.lane, &mut watching.entry, time);
+        }
     }
 
     /// Begins, changes or ends the probing of a lane.

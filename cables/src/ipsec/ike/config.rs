@@ -118,6 +118,23 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// Takes the times and amounts of another one, which may change while an engine runs: what is proposed, and the secret,
+    /// stay.
+    pub(super) fn take_times(&mut self, newer: &Self) {
+        *self = Self {
+            psk: std::mem::take(&mut self.psk),
+            takes_any_address: self.takes_any_address,
+            port: self.port,
+            ike_aeads: std::mem::take(&mut self.ike_aeads),
+            prfs: std::mem::take(&mut self.prfs),
+            groups: std::mem::take(&mut self.groups),
+            esp_suites: std::mem::take(&mut self.esp_suites),
+            esn: self.esn,
+            pfs: self.pfs,
+            ..newer.clone()
+        };
+    }
+
     /// Most bytes of a message without marker before it goes in fragments.
     pub(super) fn fragment_limit(&self) -> usize {
         self.fragment_bytes.saturating_sub(MARKER_BYTES)

@@ -64,6 +64,12 @@ impl IkeEngine {
         }
     }
 
+    /// Goes by the times and amounts of another configuration from now on. An SA that there is keeps those that it was made
+    /// with; what is proposed, and the secret, stay.
+    pub fn take_times(&mut self, newer: &EngineConfig) {
+        self.config.take_times(newer);
+    }
+
     /// Takes what the inbox carries.
     pub fn handle_input(&mut self, input: Input, now: Instant) {
         match input {

@@ -113,6 +113,15 @@ impl Watcher {
         watcher
     }
 
+    /// Probes by another setting from now on. What the far end was promised holds until the next probe; `most_bytes` is as for
+    /// [`Self::new`].
+    pub fn set_config(&mut self, config: Config, most_bytes: u16, now: Instant) {
+        self.config = config;
+        if config.probes_mtu != self.search.is_some() {
+            self.search = config.probes_mtu.then(|| MtuSearch::new(most_bytes, now));
+        }
+    }
+
     /// The path's state.
     #[must_use]
     pub fn state(&self) -> PathState {
