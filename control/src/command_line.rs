@@ -3,13 +3,25 @@
 mod options;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Command};
 
+use crate::settings::Data;
 use crate::version::upstream_component;
 
 pub use options::{LogOptions, StoreOptions};
+
+/// The words of a command line, among which there may be secrets: kept to read them again with settings.
+#[derive(Clone, Default)]
+pub struct Arguments(pub Vec<OsString>);
+
+impl fmt::Debug for Arguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Arguments({})", self.0.len())
+    }
+}
 
 /// Reads flags and environment. Under one of upstream's names (`argv[0]`) the command calls itself as upstream's tool
 /// expects. An empty variable says nothing, since manifests set variables that they have nothing for; those of the
@@ -23,13 +35,50 @@ pub fn matches(
     variable: impl Fn(&OsStr) -> Option<OsString>,
     empty_texts: &[&str],
 ) -> Result<ArgMatches, clap::Error> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    matches_with(command, arguments, variable, empty_texts, &Data::new())
+}
+
+/// Reads flags, settings and environment, of which the earlier win: as [`matches`] does, and takes for a flag that nobody has
+/// given the setting of its name, if there is one. Settings that no flag has are left out.
+///
+/// # Errors
+/// The error of clap, also for a setting; [`refused_flag`] names it.
+pub fn matches_with(
+    command: Command,
+    arguments: impl IntoIterator<Item = OsString>,
+    variable: impl Fn(&OsStr) -> Option<OsString>,
+    empty_texts: &[&str],
+    settings: &Data,
+) -> Result<ArgMatches, clap::Error> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let flags = command.get_arguments().filter_map(|argument| argument.get_long());
+    let given = flags.filter_map(|flag| Some(OsString::from(format!("--{flag}={}", settings.get(flag)?))));
+    let given: Vec<OsString> = given.collect();
+    let has_settings = !given.is_empty();
+    // The later of two wins: what was given on the command line.
+    let first = arguments.len().min(1);
+    arguments.splice(first..first, given);
+    let command = if has_settings { command.args_override_self(true) } else { command };
     let component = arguments.first().and_then(|program| upstream_component(program));
     let command = match component {
         Some(component) => command.name(component),
         None => command,
     };
     without_empty(command, &variable, empty_texts).try_get_matches_from(arguments)
+}
+
+/// Returns the name of the flag that an error of [`matches_with`] is about, without its dashes.
+pub fn refused_flag(error: &clap::Error) -> Option<String> {
+    let named = error.get(ContextKind::InvalidArg)?.to_string();
+    let name = named.trim_start_matches('-').split([' ', '=', '[']).next()?;
+    Some(name.to_owned())
+}
+
+/// Returns what an error says first, in one line.
+pub fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 /// Keeps a command and its subcommands from reading variables that are empty.

@@ -31,6 +31,7 @@
 //! * [`notice`] — gateways' reports of their state to the route agents of their cluster.
 //! * [`remote_pool`], [`spiderpool`] — what several programs write and read of Calico's and of Spiderpool's objects.
 //! * [`requirements`] — the Kubernetes and network plugins that this version supports.
+//! * [`settings`] — the settings of a cluster's programs, which one ConfigMap says while they run.
 //! * [`services`] — the back ends of each cluster IP, and their nodes.
 //! * [`steps`] — progress reports of long work.
 //! * [`udp`], [`tcp`], [`sockets`] — sockets for datagrams outside of cables, sockets that listen, and both without IPv6.
@@ -82,6 +83,7 @@ pub mod requirements;
 pub mod runner;
 pub mod services;
 pub mod sets;
+pub mod settings;
 pub mod signals;
 pub mod slots;
 pub mod sockets;

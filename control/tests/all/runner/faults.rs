@@ -18,6 +18,7 @@ use trieste_control::live_networks::{self, Source, TrackedLists};
 use trieste_control::members::{Member, conformance, further_name, paths_namespace, plan_own};
 use trieste_control::publish::{OwnPod, STATUS_LABEL, keep_pod_label};
 use trieste_control::runner::{ControllerRegistry, Write};
+use trieste_control::settings::{self, Seen};
 use trieste_control::sync::{SyncConfig, SyncHandle, Syncer};
 
 use self::bed::{Stores, Subject};
@@ -27,7 +28,32 @@ use crate::memory_store::MemoryStore;
 
 bed::fault_rows!(SUBJECTS);
 
-const SUBJECTS: [Subject; 9] = [
+const SUBJECTS: [Subject; 10] = [
+    Subject {
+        name: "SettingsController",
+        seed: |Stores { faulty: store, .. }| store.put(config_map(settings::OBJECT, "0")),
+        candidate: None,
+        start: |stores, _| {
+            // It writes nothing: what it has seen is written down beside.
+            let beside = stores.well.clone();
+            let publish = move |seen: &Seen| {
+                if let Seen::Data(data) = seen {
+                    beside.put(config_map("seen", data.get("weight").map_or("", String::as_str)));
+                }
+            };
+            Box::new(settings::spawn(stores.faulty.clone(), NS, publish))
+        },
+        disturb: |Stores { faulty: store, .. }, number| {
+            store.edit(Kind::ConfigMap, settings::OBJECT, |object| {
+                object.body["data"]["weight"] = json!(format!("{}", number + 1));
+            });
+        },
+        is_settled: |Stores { well, .. }, disturbed| {
+            let seen = well.peek(Kind::ConfigMap, "seen");
+            seen.is_some_and(|seen| seen.body["data"]["weight"] == json!(format!("{disturbed}")))
+        },
+        most_writes: 0,
+    },
     Subject {
         name: "CopyLabel",
         seed: |Stores { faulty: store, .. }| {
@@ -196,6 +222,13 @@ const SUBJECTS: [Subject; 9] = [
         most_writes: 100,
     },
 ];
+
+/// Returns a ConfigMap with a weight.
+fn config_map(name: &str, weight: &str) -> Object {
+    let mut object = Object::new(Kind::ConfigMap, ObjectMeta::new(NS, name));
+    object.body.insert("data".to_owned(), json!({"weight": weight}));
+    object
+}
 
 /// Starts to label a pod as the active gateway's.
 fn start_labels(store: &MemoryStore) -> (watch::Sender<HaStatus>, JoinSet<()>) {

@@ -1,0 +1,75 @@
+//! The settings at a start: asked for, else as they were remembered.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::read::{Data, OBJECT, data_of};
+use super::table::Program;
+use crate::api::{Kind, ObjectKey};
+use crate::store::{Store, StoreError};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+/// How often a store is asked that does not answer, and for how long: not for long where the answer is remembered.
+const RETRY: Duration = Duration::from_millis(100);
+const WITHIN: Duration = Duration::from_secs(2);
+const WITHIN_REMEMBERED: Duration = Duration::from_millis(250);
+
+/// Returns the entries of the ConfigMap; those that are remembered in the state directory where the store does not answer in time:
+/// a start does not depend on it.
+pub async fn at_start<S: Store>(store: &S, namespace: &str, program: Program, state_dir: &Path) -> Data {
+    let remembered = load(&state_dir.join(program.file()));
+    let within = if remembered.is_some() { WITHIN_REMEMBERED } else { WITHIN };
+    let asked = tokio::time::timeout(within, ask(store, namespace)).await;
+    asked.ok().or(remembered).unwrap_or_default()
+}
+
+/// Asks until there is an answer. Who may not read it has no settings.
+fn ask<S: Store>(store: &S, namespace: &str) -> impl Future<Output = Data> {
+    let key = ObjectKey::new(Kind::ConfigMap, namespace, OBJECT);
+    async move {
+        loop {
+            match store.get(&key).await {
+                Ok(object) => return object.as_ref().map(data_of).unwrap_or_default(),
+                Err(StoreError::Forbidden { .. }) => return Data::new(),
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+}
+
+/// Keeps the entries for the next start. Without a state directory nothing is kept.
+pub fn remember(state_dir: &Path, program: Program, data: &Data) {
+    let path = state_dir.join(program.file());
+    if load(&path).as_ref() == Some(data) || !state_dir.is_dir() {
+        return;
+    }
+    if let Err(error) = store_file(&path, data) {
+        tracing::debug!(%error, "cannot save the settings");
+    }
+}
+
+/// Removes what is kept.
+///
+/// # Errors
+/// A file that cannot be removed.
+pub fn remove_file(state_dir: &Path, program: Program) -> io::Result<()> {
+    match std::fs::remove_file(state_dir.join(program.file())) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn store_file(path: &Path, data: &Data) -> io::Result<()> {
+    let mut aside = PathBuf::from(path);
+    aside.set_extension("new");
+    std::fs::write(&aside, serde_json::to_vec(data)?)?;
+    std::fs::rename(aside, path)
+}
+
+fn load(path: &Path) -> Option<Data> {
+    let is_small = std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
+    is_small.then(|| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).flatten()
+}
