@@ -10,14 +10,15 @@ use anyhow::{Context, bail, ensure};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use trieste_control::api::check_cluster_id;
 use trieste_control::claims::Allowed;
-use trieste_control::command_line::{self, LogOptions};
-use trieste_control::devices;
+use trieste_control::command_line::{self, Arguments, LogOptions};
 use trieste_control::health::PingerConfig;
 use trieste_control::notice;
 use trieste_control::pages::{PagesAddress, parse_address};
 use trieste_control::parse::{Addresses, Cidrs, parse_bool};
 use trieste_control::process::host_name;
+use trieste_control::settings::{Data, Form, Refusal};
 use trieste_control::store::Location;
+use trieste_control::{devices, logging};
 
 use crate::state::Node;
 
@@ -166,6 +167,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_PASS_FILE", value_name = "PATH", default_value = crate::liveness::DEFAULT_FILE)]
     pub pass_file: PathBuf,
 
+    /// What to log: error, warn, info, debug, trace, or directives such as info,trieste_routeagent=debug [default: as RUST_LOG
+    /// says, else as --debug and --verbosity do].
+    #[arg(long, env = "TRIESTE_LOG_LEVEL", value_name = "LEVEL", value_parser = log_level)]
+    pub log_level: Option<String>,
+
     /// How much is logged.
     #[command(flatten)]
     pub log: LogOptions,
@@ -192,6 +198,10 @@ pub struct Options {
     /// With --dry-run, print what would be removed.
     #[arg(long, env = "SUBMARINER_UNINSTALL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub uninstall: bool,
+
+    /// What this was read from, to be read again with settings.
+    #[arg(skip)]
+    pub arguments: Arguments,
 }
 
 /// How OVN leads packets to remote clusters.
@@ -213,8 +223,33 @@ impl Options {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let matches = command_line::matches(Self::command(), arguments, variable, &[])?;
-        Self::from_arg_matches(&matches)
+        Self::read(arguments.into_iter().collect(), variable, &Data::new())
+    }
+
+    /// Reads flags, settings and environment; the earlier win.
+    fn read(
+        arguments: Vec<OsString>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+        settings: &Data,
+    ) -> Result<Self, clap::Error> {
+        let matches =
+            command_line::matches_with(Self::command(), arguments.clone(), variable, &[], settings)?;
+        Ok(Self { arguments: Arguments(arguments), ..Self::from_arg_matches(&matches)? })
+    }
+
+    /// Reads all of it again with these settings of the cluster, which go before the environment.
+    ///
+    /// # Errors
+    /// [`Refusal`] of a setting.
+    pub fn with_settings(&self, settings: &Data) -> Result<Self, Refusal> {
+        let read = Self::read(self.arguments.0.clone(), |name| std::env::var_os(name), settings);
+        let read = read.map_err(|error| Refusal {
+            key: command_line::refused_flag(&error),
+            problem: command_line::first_line(&error),
+        })?;
+        let refused = |error: anyhow::Error| Refusal { key: None, problem: format!("{error:#}") };
+        read.node().map_err(refused)?;
+        Ok(read)
     }
 
     /// Returns this node's identity and settings.
@@ -303,6 +338,11 @@ impl Options {
             _ => host_name().context("reading the host name; pass --hostname"),
         }
     }
+}
+
+/// Checks what is to be logged.
+fn log_level(text: &str) -> Result<String, String> {
+    if logging::is_filter(text) { Ok(text.to_owned()) } else { Err(format!("expected {}", Form::LogFilter)) }
 }
 
 /// Checks a device name by the kernel's rules.

@@ -47,6 +47,7 @@ pub mod guard;
 pub mod hostnet;
 pub mod keep;
 pub mod leftover;
+pub mod live;
 pub mod liveness;
 pub mod names;
 mod networks;

@@ -15,6 +15,7 @@ use trieste_control::logging;
 use trieste_control::privileges::{Capability, Needs};
 use trieste_control::requirements::{Deliverer, is_cilium, promise};
 use trieste_control::runner::{ControllerRegistry, Handle};
+use trieste_control::settings::{Program, remove_file};
 use trieste_control::signals;
 use trieste_control::store::{AnyStore, Location};
 use trieste_routeagent::agent::{self, Report};
@@ -23,6 +24,7 @@ use trieste_routeagent::condition::Condition;
 use trieste_routeagent::config::Options;
 use trieste_routeagent::constants::MARK;
 use trieste_routeagent::driver::registry::serving;
+use trieste_routeagent::live::{LiveSettings, WatchedSettings};
 use trieste_routeagent::notices::{self, ListenerConfig, Live};
 use trieste_routeagent::port::netlink::Kernel;
 use trieste_routeagent::publish::{Inputs, Publisher, withdraw};
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Err(error) => command_line::refuse(&error),
     };
     logging::to_stderr(options.log.filter());
+    logging::change(options.log_level.as_deref(), options.log.filter());
     match privileges(&options).and_then(|()| run(&options)) {
         Ok(code) => code,
         Err(error) => {
@@ -84,19 +87,12 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         restore_closed(options, Kernel::open()?).await;
     }
     let store = AnyStore::attach_marked(&options.store(), MARK);
-    let reader = Reader {
-        namespace: options.namespace.clone(),
-        cluster: node.cluster.clone(),
-        hostname: node.hostname.clone(),
-        node_name: options.node_name.clone(),
-        clusterset: Origin {
-            cluster: node.cluster.clone(),
-            namespace: options.namespace.clone(),
-            range: node.clusterset_range.clone(),
-        },
-        has_cilium: is_cilium(&node.plugin),
-        delivers_services: promise(&node.plugin).services == Deliverer::Gateway,
-    };
+    let (live, options) = LiveSettings::at_start(options, &store).await?;
+    let options = &options;
+    logging::change(options.log_level.as_deref(), options.log.filter());
+    // The settings may name another device.
+    let node = Node { hostname: node.hostname, ..options.node()? };
+    let reader = reader_of(options, &node);
     let names = names::follow(options.servers(), &options.state_dir, !options.dry_run).await;
     let mut reconciler = Reconciler::new(Kernel::open()?, serving(&node.plugin), node.clone())
         .with_grace(options.close_grace())
@@ -122,9 +118,26 @@ async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         "route agent started"
     );
     report_driver(&node);
-    serve(options, node, store, reader, reconciler).await?;
+    serve(options, live, (node, store, reader), reconciler).await?;
     info!("route agent stopped; routes, rules and filter stay in place (--uninstall removes them)");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what is read of the store, and for whom.
+fn reader_of(options: &Options, node: &Node) -> Reader {
+    Reader {
+        namespace: options.namespace.clone(),
+        cluster: node.cluster.clone(),
+        hostname: node.hostname.clone(),
+        node_name: options.node_name.clone(),
+        clusterset: Origin {
+            cluster: node.cluster.clone(),
+            namespace: options.namespace.clone(),
+            range: node.clusterset_range.clone(),
+        },
+        has_cilium: is_cilium(&node.plugin),
+        delivers_services: promise(&node.plugin).services == Deliverer::Gateway,
+    }
 }
 
 /// Fails if vital rights are missing, warns of others, and drops those that are not needed, also for child processes.
@@ -153,19 +166,18 @@ fn report_driver(node: &Node) {
 /// Runs until a signal asks to stop.
 async fn serve(
     options: &Options,
-    node: Node,
-    store: AnyStore,
-    reader: Reader,
+    live: LiveSettings,
+    (node, store, reader): (Node, AnyStore, Reader),
     reconciler: Reconciler<Kernel>,
 ) -> anyhow::Result<()> {
     let (views, remotes, store_error) =
         (watch::channel(None), watch::channel(Vec::new()), watch::channel(None));
     let (reports, reported) = watch::channel(Report::default());
     let (stopping, mut stopped) = watch::channel(());
-    let (listener, live) = (watch::channel(ListenerConfig::default()), watch::channel(Live::default()));
-    let mut reconciler = reconciler.with_notices(live.1, listener.0);
+    let (listener, notices) = (watch::channel(ListenerConfig::default()), watch::channel(Live::default()));
+    let mut reconciler = reconciler.with_notices(notices.1, listener.0);
     if node.notice_port != 0 {
-        notices::spawn(node.notice_port, listener.1, live.0)
+        notices::spawn(node.notice_port, listener.1, notices.0)
             .context("starting to listen to gateways' notices")?;
     }
     if options.node_taint {
@@ -178,9 +190,11 @@ async fn serve(
     let has_worker = options.spiderpool || promise(&node.plugin).needs_synchronizer;
     let zones = has_worker.then(|| reconciler.zones());
     let routes = zones.map(|zones| zone::controller::spawn(store.clone(), &options.namespace, zones));
-    serve_pages(options, routes.as_ref(), reported.clone(), store_error.1.clone())?;
+    let state = (reported.clone(), store_error.1.clone());
+    let (settings, settings_task) = follow_settings(options, live, store.clone(), routes.as_ref(), state)?;
     let publisher = options.node_name.as_ref().map(|name| {
-        let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger());
+        let publisher = Publisher::new(store.clone(), &options.namespace, name, node, options.pinger())
+            .with_settings(settings);
         let stop = async move { drop(stopped.changed().await) };
         tokio::spawn(publisher.run(inputs, stop))
     });
@@ -201,6 +215,7 @@ async fn serve(
         ended?;
     }
     drop(stopping);
+    settings_task.abort();
     // With its file.
     liveness_file.abort();
     drop(liveness_file.await);
@@ -210,14 +225,27 @@ async fn serve(
     Ok(started?)
 }
 
+/// Starts to follow the settings, and to answer for this controller and the others.
+fn follow_settings(
+    options: &Options,
+    live: LiveSettings,
+    store: AnyStore,
+    routes: Option<&Handle>,
+    (reports, store_error): (watch::Receiver<Report>, watch::Receiver<Option<String>>),
+) -> anyhow::Result<(WatchedSettings, JoinHandle<()>)> {
+    let controllers = ControllerRegistry::default();
+    let watched = live.follow(store, options, &controllers);
+    serve_pages(options, (controllers, routes), reports, store_error)?;
+    Ok(watched)
+}
+
 /// Answers what kubelets and Prometheus ask, where that is wanted.
 fn serve_pages(
     options: &Options,
-    routes: Option<&Handle>,
+    (controllers, routes): (ControllerRegistry, Option<&Handle>),
     reports: watch::Receiver<Report>,
     store_error: watch::Receiver<Option<String>>,
 ) -> anyhow::Result<()> {
-    let controllers = ControllerRegistry::default();
     if let Some(routes) = routes {
         controllers.add(zone::controller::NAME, routes.metrics.clone());
     }
@@ -270,6 +298,7 @@ async fn uninstall(options: &Options) -> anyhow::Result<ExitCode> {
     let pass = reconciler.uninstall().await.context("reading the node's network")?;
     if pass.outcome != Outcome::Failed {
         let directory = &options.state_dir;
+        remove_file(directory, Program::RouteAgent).context("removing the remembered settings")?;
         keep::remove_files(directory)
             .with_context(|| format!("forgetting what was closed, in {}", directory.display()))?;
     }

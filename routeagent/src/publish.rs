@@ -36,6 +36,7 @@ use trieste_control::timer::sleep_until;
 use crate::agent::{Report, changed};
 use crate::condition::Condition;
 use crate::driver::registry::serving;
+use crate::live::WatchedSettings;
 use crate::reconcile::Serving;
 use crate::state::{DeviceAddress, Node};
 use crate::status::{Checking, Content, is_gateway, node_conditions, sources};
@@ -76,6 +77,8 @@ pub struct Publisher<S> {
     key: ObjectKey,
     node: Node,
     pinger: Option<PingerConfig>,
+    /// The settings, where somebody follows them.
+    settings: Option<WatchedSettings>,
     conditions: Conditions,
     probing: Option<Probing>,
     ledger: Ledger,
@@ -95,7 +98,7 @@ struct Basis {
     conditions: BTreeSet<Condition>,
     addresses: BTreeSet<DeviceAddress>,
     serving: Serving,
-    of_probing: Vec<NodeCondition>,
+    of_others: Vec<NodeCondition>,
 }
 
 /// The pings, where they come from, and what is wrong with them.
@@ -115,6 +118,7 @@ impl<S: Store> Publisher<S> {
             key: ObjectKey::new(Kind::RouteAgent, namespace, node_name),
             node,
             pinger,
+            settings: None,
             conditions: Conditions::new(),
             probing: None,
             ledger: Ledger::default(),
@@ -122,6 +126,22 @@ impl<S: Store> Publisher<S> {
             basis: None,
             have_moved: false,
             have_answered: false,
+        }
+    }
+
+    /// Goes by settings that may change.
+    #[must_use]
+    pub fn with_settings(self, settings: WatchedSettings) -> Self {
+        Self { settings: Some(settings), ..self }
+    }
+
+    /// Pings by the setting of the moment. Whether anybody is pinged at all does not change.
+    fn follow_settings(&mut self) {
+        let Some(settings) = &mut self.settings else { return };
+        let newest = *settings.pinger.borrow_and_update();
+        if let (Some(pinger), true) = (newest, self.pinger.is_some() && newest != self.pinger) {
+            self.pinger = newest;
+            self.probing.iter().for_each(|probing| probing.probes.set_pinger(pinger));
         }
     }
 
@@ -139,6 +159,7 @@ impl<S: Store> Publisher<S> {
                 () = changed(&mut inputs.views) => {}
                 () = changed(&mut inputs.remotes) => self.have_moved = true,
                 () = changed(&mut inputs.reports) => {}
+                () = settled_anew(self.settings.as_mut()) => self.follow_settings(),
                 () = probed(self.probing.as_mut()) => self.have_answered = true,
                 () = sleep_until(due) => if let Some(wanted) = self.wanted.clone() {
                     tokio::select! {
@@ -178,7 +199,7 @@ impl<S: Store> Publisher<S> {
             conditions: report.conditions.clone(),
             addresses: report.addresses.clone(),
             serving: report.serving,
-            of_probing: self.conditions_of_probing(),
+            of_others: self.conditions_of_others(),
         };
         let is_answered = |probing: &Probing| probing.views.has_changed().unwrap_or(false);
         self.have_answered |= self.probing.as_ref().is_some_and(is_answered);
@@ -189,14 +210,16 @@ impl<S: Store> Publisher<S> {
         }
         let checking = self.check(is_gateway, (&remotes, have_moved), &report.addresses);
         let mut conditions = node_conditions(&report.conditions);
-        conditions.extend(self.conditions_of_probing());
+        conditions.extend(self.conditions_of_others());
         let content = Content::new(&remotes, &checking, conditions);
         self.wanted = Some(Content { services: services(report.serving), ..content });
         self.basis = Some(basis);
     }
 
-    fn conditions_of_probing(&self) -> Vec<NodeCondition> {
-        let conditions = self.probing.iter().flat_map(|probing| probing.conditions.list());
+    /// Returns the conditions of pings and of settings.
+    fn conditions_of_others(&self) -> Vec<NodeCondition> {
+        let of_settings = self.settings.iter().flat_map(|settings| settings.conditions.list());
+        let conditions = self.probing.iter().flat_map(|probing| probing.conditions.list()).chain(of_settings);
         let of_node = |condition: admin::Condition| NodeCondition {
             name: condition.name,
             severity: condition.severity,
@@ -379,6 +402,13 @@ async fn owned(mut object: Object, store: &impl Store) -> Object {
         object.metadata.extra.insert("ownerReferences".to_owned(), owner);
     }
     object
+}
+
+async fn settled_anew(settings: Option<&mut WatchedSettings>) {
+    match settings {
+        Some(settings) => changed(&mut settings.pinger).await,
+        None => pending().await,
+    }
 }
 
 async fn probed(probing: Option<&mut Probing>) {

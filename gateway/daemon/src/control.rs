@@ -6,7 +6,8 @@
 //!   leadership ────┼──▶ control loop ────┼─▶ Endpoint spec ─▶ leader ─▶ local store ─▶ broker
 //!   Node, public ──┤                     ├─▶ status document, conditions
 //!   IP, addresses ─┤                     └─▶ what is remembered over a restart
-//!   Globalnet ─────┘
+//!   Globalnet,     │
+//!   settings ──────┘
 //! ```
 //!
 //! Level-driven: whatever changed, everything is worked out again from the newest state of all inputs.
@@ -25,6 +26,7 @@ pub(crate) mod networks;
 mod peers;
 mod report;
 mod run;
+mod settings;
 mod throttle;
 mod translate;
 
@@ -61,6 +63,7 @@ use globalnet::RuleState;
 pub(crate) use addresses::discovery_local;
 pub(crate) use globalnet::Globalnet;
 pub(crate) use peers::Peers;
+pub(crate) use settings::Settings;
 
 /// The parts that the loop uses.
 pub(crate) struct Control<'a> {
@@ -86,6 +89,7 @@ pub(crate) struct Control<'a> {
     pub(crate) memory: Option<MemoryWriter>,
     pub(crate) globalnet: Globalnet,
     pub(crate) peers: Peers,
+    pub(crate) settings: Settings<'a>,
     pub(crate) state: State,
 }
 

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use crossbeam::channel::{Receiver, Sender, bounded, select};
+use crossbeam::channel::{Receiver, Sender, bounded, select, unbounded};
 use tokio::sync::mpsc;
 use trieste_cables::ipsec::SlowHalf;
-use trieste_cables::ipsec::ike::{EngineLoad, IkeEvent, Input, PeerReport, SaSecrets};
+use trieste_cables::ipsec::ike::{EngineConfig, EngineLoad, IkeEvent, Input, PeerReport, SaSecrets};
 use trieste_packet::LaneId;
 use trieste_pipeline::{LaneCommand, owner_of};
 
@@ -68,6 +68,7 @@ pub struct IkeShared {
 pub struct IkeHandle {
     shared: Arc<IkeShared>,
     subscriptions: Sender<SecretsSubscriber>,
+    times: Sender<EngineConfig>,
 }
 
 /// Receives the keys of all SAs: at once, and whenever they change.
@@ -103,6 +104,11 @@ impl IkeHandle {
             failures: failures.into_iter().collect(),
             panics: self.shared.panics.load(Ordering::Relaxed),
         }
+    }
+
+    /// Has the engine go by the times of another configuration. A thread that has ended needs none.
+    pub fn take_times(&self, times: EngineConfig) {
+        let _ = self.times.send(times);
     }
 
     /// Subscribes to the keys of all SAs: the receiver gets them at once, and whenever they change, including SAs that were
@@ -143,6 +149,7 @@ struct Ike {
     workers: Vec<WorkerHandle>,
     shared: Arc<IkeShared>,
     subscriptions: Receiver<SecretsSubscriber>,
+    times: Receiver<EngineConfig>,
     subscribers: Vec<SecretsSubscriber>,
     /// The keys that were sent to subscribers last; empty without any.
     published: Vec<SaSecrets>,
@@ -167,12 +174,14 @@ impl Ike {
             panics: AtomicU64::new(0),
         });
         let (subscriptions, subscribed) = bounded(SUBSCRIBERS_MAX);
-        let handle = IkeHandle { shared: Arc::clone(&shared), subscriptions };
+        let (sender, times) = unbounded();
+        let handle = IkeHandle { shared: Arc::clone(&shared), subscriptions, times: sender };
         let thread = Self {
             slow,
             workers,
             shared,
             subscriptions: subscribed,
+            times,
             subscribers: Vec::new(),
             published: Vec::new(),
             names: BTreeMap::new(),
@@ -205,6 +214,7 @@ impl Ike {
                         self.subscribers.push(subscriber);
                     }
                 }
+                recv(self.times) -> times => times.into_iter().for_each(|times| self.slow.engine.take_times(&times)),
                 default(until.saturating_duration_since(now)) => {}
             }
             let now = Instant::now();

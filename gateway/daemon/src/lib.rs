@@ -27,6 +27,7 @@ pub mod handoff;
 pub mod host;
 pub mod ike;
 pub mod kinds;
+mod live;
 pub mod marks;
 pub mod memory;
 pub mod metrics;

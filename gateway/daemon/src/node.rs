@@ -100,6 +100,8 @@ pub(crate) fn private_ip(
 pub struct Found {
     /// The Node's settings.
     pub settings: NodeSettings,
+    /// The configured share of flows, where it has changed since the start.
+    pub weight: Option<Option<u16>>,
     /// The cluster's networks.
     pub networks: ClusterNetworks,
     /// Whether gateways are to take the Endpoint for another one than before, for its networks.
@@ -183,7 +185,7 @@ pub fn endpoint(
         backend_config: settings,
         ..EndpointSpec::default()
     };
-    if let Some(weight) = found.settings.weight.or(config.weight) {
+    if let Some(weight) = found.settings.weight.or_else(|| found.weight.unwrap_or(config.weight)) {
         spec.set_weight(weight);
     }
     spec
@@ -338,14 +340,16 @@ mod tests {
 
     #[test]
     fn a_nodes_weight_goes_before_the_configurations() {
-        let weight = |lines: &str, of_node: Option<u16>| {
+        let weight = |lines: &str, changed: Option<Option<u16>>, of_node: Option<u16>| {
             let settings = NodeSettings { weight: of_node, ..NodeSettings::default() };
-            let found = Found { settings, ..Found::default() };
+            let found = Found { settings, weight: changed, ..Found::default() };
             let spec = endpoint(&config(lines), &node(), &found, "wireguard", BTreeMap::new());
             (spec.weight(), spec.backend_config.get(backend_config::WEIGHT).cloned())
         };
-        assert_eq!(weight("", None), (100, None), "nothing is said that upstream would not say");
-        assert_eq!(weight("weight: 50\n", None), (50, Some("50".to_owned())));
-        assert_eq!(weight("weight: 50\n", Some(300)), (300, Some("300".to_owned())));
+        assert_eq!(weight("", None, None), (100, None), "nothing is said that upstream would not say");
+        assert_eq!(weight("weight: 50\n", None, None), (50, Some("50".to_owned())));
+        assert_eq!(weight("weight: 50\n", None, Some(300)), (300, Some("300".to_owned())));
+        assert_eq!(weight("weight: 50\n", Some(Some(60)), None), (60, Some("60".to_owned())));
+        assert_eq!(weight("weight: 50\n", Some(None), None), (100, None));
     }
 }

@@ -96,6 +96,7 @@ fn with_files(needs: Needs, command_line: &CommandLine, config: &Config) -> Need
 mod tests {
     use super::*;
     use crate::config::Options;
+    use trieste_control::command_line::Arguments;
 
     fn config(lines: &str) -> Config {
         let text = format!("cluster-id: a\ncluster-cidrs: [10.1.0.0/16]\n{lines}");
@@ -124,8 +125,12 @@ mod tests {
     #[test]
     fn stores_state_and_secrets_are_the_files_that_count() {
         let config = config("state-dir: /s\nstore: dir:/a\nbroker: kube:/k#c\nadmin-socket: /r/g.sock");
-        let command_line =
-            CommandLine { config: Some("/c.yaml".into()), uninstall: false, options: Options::default() };
+        let command_line = CommandLine {
+            config: Some("/c.yaml".into()),
+            uninstall: false,
+            options: Options::default(),
+            arguments: Arguments::default(),
+        };
         let needs = shown(&with_files(Needs::default(), &command_line, &config));
         for path in ["\"/s\"", "\"/a\"", "\"/k\"", "\"/r/g.sock\"", "\"/c.yaml\""] {
             assert!(needs.contains(path), "{path}: {needs}");

@@ -10,8 +10,9 @@ use trieste_control::logging;
 use trieste_io::heap::{self, Shrinking};
 
 use crate::assembly::run;
-use crate::config::CommandLine;
+use crate::config::{CommandLine, Log};
 use crate::kinds::Kinds;
+use crate::live::LiveSettings;
 use crate::{privileges, uninstall};
 
 /// How long file operations that nobody waits for may go on.
@@ -27,16 +28,14 @@ const FATAL: u8 = 255;
 /// Runs the program: logs, configuration, runtime, signals.
 #[must_use]
 pub fn main_with(command_line: &CommandLine, kinds: &Kinds) -> ExitCode {
+    // By flags and environment alone: the file and the cluster's settings have not been read yet.
     let options = &command_line.options;
-    let mut default = if options.debug.unwrap_or(false) {
-        "debug,boringtun=off,h2=info,hyper=info,rustls=info".to_owned()
-    } else {
-        "info,boringtun=off".to_owned()
+    let log = Log {
+        chosen: options.log_level.clone(),
+        is_debug: options.debug.unwrap_or(false),
+        is_ipsec_debug: options.ipsec_debug.unwrap_or(false),
     };
-    if options.ipsec_debug.unwrap_or(false) {
-        default.push_str(",trieste_gateway::ike=debug");
-    }
-    logging::to_stderr(&default);
+    logging::to_stderr(&log.default_filter());
     match start(command_line, kinds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -52,22 +51,30 @@ fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     // Memory of the stores' objects is free again soon, and is returned to the kernel then. Packets do not use the heap.
     heap::bound(HEAPS, LARGE_FROM);
     let config = command_line.load()?;
+    if command_line.uninstall {
+        privileges::settle(command_line, &config)?;
+        return threads()?.block_on(uninstall::uninstall(&config));
+    }
+    let (live, config) = LiveSettings::at_start(command_line, &config)?;
+    logging::change(config.log.chosen.as_deref(), &config.log.default_filter());
     // Threads have capabilities of their own: before the first one.
     privileges::settle(command_line, &config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = threads()?;
+    runtime.spawn(give_memory_back());
+    let outcome = runtime.block_on(run(&config, live, kinds, terminated()));
+    // A directory that is slow to read must not hold the process up: whatever is written there is written whole or not.
+    runtime.shutdown_timeout(FILES_TIMEOUT);
+    outcome
+}
+
+/// Starts the control threads.
+fn threads() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("control")
         .enable_all()
         .build()
-        .context("starting the control threads")?;
-    if command_line.uninstall {
-        return runtime.block_on(uninstall::uninstall(&config));
-    }
-    runtime.spawn(give_memory_back());
-    let outcome = runtime.block_on(run(&config, kinds, terminated()));
-    // A directory that is slow to read must not hold the process up: whatever is written there is written whole or not.
-    runtime.shutdown_timeout(FILES_TIMEOUT);
-    outcome
+        .context("starting the control threads")
 }
 
 /// Gives memory back to the kernel after the set has shrunk. Without it, pages that were used for what is gone stay with the

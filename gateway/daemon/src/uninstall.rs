@@ -8,6 +8,7 @@ use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::election::GATEWAY_LEASE;
 use trieste_control::members;
 use trieste_control::publish::{Publisher, withdraw_from_broker};
+use trieste_control::settings::{Program, remove_file};
 use trieste_control::store::{Location, delete_if_exists};
 
 use crate::config::Config;
@@ -38,6 +39,7 @@ pub async fn uninstall(config: &Config) -> anyhow::Result<()> {
         natdiscovery::remove_files(&config.state_dir).context("removing the results of NAT discovery"),
         notice::remove_files(&config.state_dir).context("removing the key of notices"),
         sessions::remove_files(&config.state_dir).context("removing the translated sessions"),
+        remove_file(&config.state_dir, Program::Gateway).context("removing the remembered settings"),
         state::remove_files(&config.state_dir).map_err(Into::into),
     ];
     let failed: Vec<String> =

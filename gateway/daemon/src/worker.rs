@@ -36,7 +36,7 @@ use crate::handoff::Exchange;
 use handle::SharedState;
 use sessions::Sessions;
 
-pub use command::{Command, TraceJob};
+pub use command::{Command, TraceJob, WorkerSettings};
 pub use handle::{Published, WorkerHandle};
 pub(crate) use panic::panic_message;
 pub use sessions::{PublishedSessions, Restore};

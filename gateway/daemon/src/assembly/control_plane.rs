@@ -9,15 +9,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use trieste_control::admin::IoCapability;
 use trieste_control::api::{ClusterNetworks, EndpointSpec};
+use trieste_control::settings::{self, Program, Reporter, Seen};
 
 use super::control_tasks::ControlTasks;
 use super::data_plane::DataPlane;
 use super::environment::Environment;
 use super::own_endpoint::OwnEndpoint;
 use super::peers;
-use crate::control::{self, Control, Driver, Globalnet, State};
+use crate::control::{self, Control, Driver, Globalnet, Settings, State};
 use crate::engine::Engine;
 use crate::globalnet::Controllers;
+use crate::live::LiveSettings;
 use crate::marks::OUTER_MARK;
 use crate::natdiscovery::Discovery;
 use crate::notice::Notices;
@@ -45,8 +47,10 @@ impl<'a> ControlPlane<'a> {
     pub(super) fn start(
         environment: Environment<'a>,
         own: OwnEndpoint,
+        live: LiveSettings<'a>,
         data_plane: &DataPlane,
     ) -> anyhow::Result<Self> {
+        let settings = follow_settings(&environment, live);
         let Environment { config, conditions, .. } = &environment;
         let fixed = fixed(&environment, data_plane.io.clone());
         let (discovery, notices) = outside(&environment, &own, &data_plane.engine)?;
@@ -84,6 +88,7 @@ impl<'a> ControlPlane<'a> {
             memory: memory.map(|memory| memory.keep(conditions.clone())),
             globalnet,
             peers,
+            settings,
             conditions,
             state: State::new(config, own.found, remembered, is_guess),
         };
@@ -154,6 +159,19 @@ fn follow_services(
         conditions: conditions.clone(),
     };
     tokio::spawn(following.run())
+}
+
+/// Starts to follow the settings.
+fn follow_settings<'a>(environment: &Environment<'_>, live: LiveSettings<'a>) -> Settings<'a> {
+    let Environment { config, store, conditions, controllers, .. } = environment;
+    let (sender, seen) = watch::channel(Seen::Nothing);
+    let publish = move |seen: &Seen| drop(sender.send_replace(seen.clone()));
+    let runner = settings::spawn(store.clone(), &config.namespace, publish);
+    controllers.add(settings::NAME, runner.metrics.clone());
+    let reporter = Reporter::new(conditions.clone(), Program::Gateway, &config.namespace);
+    // Of a start without the store too.
+    reporter.taken(&live.taken);
+    Settings { live, seen, reporter, _runner: runner }
 }
 
 /// Starts Globalnet's controllers, where there is a global CIDR.

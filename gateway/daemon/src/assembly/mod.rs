@@ -28,6 +28,7 @@ use std::future::Future;
 
 use crate::config::Config;
 use crate::kinds::Kinds;
+use crate::live::LiveSettings;
 use control_plane::ControlPlane;
 use data_plane::DataPlane;
 use prepare::Prepared;
@@ -40,13 +41,14 @@ use servers::Servers;
 /// Why it could not start, or what was fatal.
 pub(crate) async fn run(
     config: &Config,
+    live: LiveSettings<'_>,
     kinds: &Kinds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let prepared = Prepared::new(config, kinds).await?;
     let mut data_plane =
         DataPlane::start(&prepared.environment, prepared.devices, prepared.made, &prepared.own.spec)?;
-    let mut control_plane = ControlPlane::start(prepared.environment, prepared.own, &data_plane)?;
+    let mut control_plane = ControlPlane::start(prepared.environment, prepared.own, live, &data_plane)?;
     let servers = Servers::start(prepared.listeners, &data_plane, &control_plane);
     let running = Running::begin(&mut data_plane, &mut control_plane).await;
     let end = running.until_end(&mut data_plane, &mut control_plane, stop).await;

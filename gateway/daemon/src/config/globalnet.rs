@@ -23,7 +23,7 @@ const MOST_MAPPINGS: u32 = 3 * 65_536;
 const LONGEST_PREFIX: u8 = 28;
 
 /// The section, as it was written. Absent means: ours.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct GlobalnetOptions {
     /// Seconds that a UDP mapping, and one of a protocol that is not looked into, lives without packets.
@@ -145,6 +145,25 @@ impl Globalnet {
 }
 
 impl GlobalnetOptions {
+    /// Takes from `other` what is not value here.
+    pub(super) fn or(self, other: Self) -> Self {
+        first_of!(
+            self,
+            other,
+            [
+                udp_timeout,
+                tcp_established_timeout,
+                tcp_transitory_timeout,
+                tcp_unsolicited_timeout,
+                icmp_timeout,
+                max_sessions,
+                max_mappings_per_source,
+                max_sessions_per_source,
+                share_tcp_ports_above,
+            ]
+        )
+    }
+
     /// Checks every value and fills in the defaults.
     pub(super) fn resolve(self) -> Result<Globalnet, ConfigError> {
         let ours = Globalnet::default();

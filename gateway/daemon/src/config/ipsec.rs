@@ -65,9 +65,36 @@ impl Ipsec {
         let psk = Zeroizing::new(psk.expose().as_bytes().to_vec());
         EngineConfig { psk, port, ..self.engine.clone() }
     }
+
+    /// Returns the configuration without the secret, for its times.
+    #[must_use]
+    pub fn times(&self) -> EngineConfig {
+        self.engine.clone()
+    }
 }
 
 impl IpsecOptions {
+    /// Takes from `other` what is not value here.
+    pub(super) fn or(self, other: Self) -> Self {
+        first_of!(
+            self,
+            other,
+            [
+                ike_proposals,
+                esp_proposals,
+                esn,
+                pfs,
+                ike_rekey_time,
+                esp_rekey_time,
+                esp_rekey_packets,
+                esp_rekey_bytes,
+                dpd_delay,
+                dpd_timeout,
+                any_address,
+            ]
+        )
+    }
+
     /// Checks every value and fills in the defaults.
     pub(super) fn resolve(
         self,

@@ -4,6 +4,16 @@
 //! where it has one, so that its manifests configure this gateway without any argument. [`Options`] is what was
 //! said, [`Config`] what it means.
 
+/// Merges options of two sources, the first one winning; what is not named is as in `rest`.
+macro_rules! first_of {
+    ($here:expr, $other:expr, [$($field:ident,)*]) => {
+        Self { $($field: $here.$field.or($other.$field),)* }
+    };
+    ($here:expr, $other:expr, others: $rest:expr, [$($field:ident,)*]) => {
+        Self { $($field: $here.$field.or($other.$field),)* ..$rest }
+    };
+}
+
 mod error;
 mod globalnet;
 mod ipsec;
@@ -122,8 +132,8 @@ pub struct Config {
     pub admin_socket: PathBuf,
     /// Where kernel parameters are.
     pub proc_sys: PathBuf,
-    /// Whether to log more.
-    pub debug: bool,
+    /// What is logged.
+    pub log: Log,
 }
 
 impl Config {
@@ -137,6 +147,32 @@ impl Config {
     #[must_use]
     pub fn has_globalnet(&self) -> bool {
         !self.networks.global.is_empty()
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Log {
+    /// A level or directives, where somebody has chosen some.
+    pub chosen: Option<String>,
+    /// Whether to log more, where nobody has.
+    pub is_debug: bool,
+    /// Whether to log more of IPsec's negotiations.
+    pub is_ipsec_debug: bool,
+}
+
+impl Log {
+    /// Returns the directives that count where neither [`Self::chosen`] nor `RUST_LOG` says others.
+    #[must_use]
+    pub fn default_filter(&self) -> String {
+        let mut filter = match self.is_debug {
+            true => "debug,boringtun=off,h2=info,hyper=info,rustls=info".to_owned(),
+            false => "info,boringtun=off".to_owned(),
+        };
+        if self.is_ipsec_debug {
+            filter.push_str(",trieste_gateway::ike=debug");
+        }
+        filter
     }
 }
 

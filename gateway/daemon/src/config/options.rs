@@ -5,14 +5,16 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::Deserialize;
-use trieste_control::command_line;
+use serde_json::Value;
+use trieste_control::command_line::{self, Arguments};
 use trieste_control::parse::{Cidrs, parse_bool};
+use trieste_control::settings::{Data, Refusal, find};
 
 use super::words::{Cpus, OuterIo, Words, parse_exactly_true};
 use super::{Config, ConfigError, GlobalnetOptions, IpsecOptions, Psk};
 
 /// The command line of `trieste-gateway`.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(
     name = "trieste-gateway",
     // Upstream's form, which its tool reads: `<component> version: <version>`.
@@ -26,9 +28,12 @@ pub struct CommandLine {
     /// Remove the TUN device and this cluster's objects, then exit
     #[arg(long, env = "SUBMARINER_UNINSTALL", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub uninstall: bool,
-    /// Everything else.
+    /// Everything else: of flags and environment.
     #[command(flatten)]
     pub options: Options,
+    /// What it was read from, to be read again with settings.
+    #[arg(skip)]
+    pub arguments: Arguments,
 }
 
 /// Options of one source; absent ones were not set there.
@@ -210,7 +215,7 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_PATH_PROBE_MULTIPLIER", value_name = "N")]
     pub path_probe_multiplier: Option<u8>,
     /// Whether the largest packet that gets through is found out for each path [default: true]
-    #[arg(long, env = "TRIESTE_PMTU_PROBING", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, env = "TRIESTE_PMTU_PROBING", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
     pub pmtu_probing: Option<bool>,
     /// Offloads to do without, separated by commas: tun-uso, tun-tso, tun-checksum, tun-vnet-header, udp-gso, udp-gro
     #[arg(long, env = "TRIESTE_DISABLE_OFFLOADS", value_name = "LIST")]
@@ -227,6 +232,10 @@ pub struct Options {
     /// Set by Kubernetes in every pod: the cluster's own API server
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", hide = true)]
     pub kubernetes_service_host: Option<String>,
+    /// What to log: error, warn, info, debug, trace, or directives such as info,trieste_gateway=debug [default: as RUST_LOG
+    /// says, else as --debug does]
+    #[arg(long, env = "TRIESTE_LOG_LEVEL", value_name = "LEVEL")]
+    pub log_level: Option<String>,
     /// Log more [default: false]
     #[arg(long, env = "SUBMARINER_DEBUG", num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool)]
     pub debug: Option<bool>,
@@ -243,8 +252,39 @@ impl CommandLine {
         arguments: impl IntoIterator<Item = OsString>,
         variable: impl Fn(&OsStr) -> Option<OsString>,
     ) -> Result<Self, clap::Error> {
-        let matches = command_line::matches(Self::command(), arguments, variable, &["psk", "cable_driver"])?;
-        Self::from_arg_matches(&matches)
+        Self::read(arguments.into_iter().collect(), variable, &Data::new())
+    }
+
+    /// Reads flags, settings and environment; the earlier win. Settings are those of the gateway, checked.
+    fn read(
+        arguments: Vec<OsString>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+        settings: &Data,
+    ) -> Result<Self, clap::Error> {
+        let empty_texts = ["psk", "cable_driver"];
+        let command = Self::command();
+        let matches =
+            command_line::matches_with(command, arguments.clone(), variable, &empty_texts, settings)?;
+        let mut read = Self::from_arg_matches(&matches)?;
+        read.arguments = Arguments(arguments);
+        read.options.take_sections(settings);
+        Ok(read)
+    }
+
+    /// Reads all of it again with these settings of the cluster, which go before the environment and the file.
+    ///
+    /// # Errors
+    /// [`Refusal`] of a setting.
+    pub fn with_settings(&self, settings: &Data) -> Result<Self, Refusal> {
+        // A program that has this as a part of its own command line goes by that alone.
+        if settings.is_empty() || self.arguments.0.is_empty() {
+            return Ok(self.clone());
+        }
+        let read = Self::read(self.arguments.0.clone(), |name| std::env::var_os(name), settings);
+        read.map_err(|error| Refusal {
+            key: command_line::refused_flag(&error),
+            problem: command_line::first_line(&error),
+        })
     }
 
     /// Reads the file, if one is named, and makes sense of everything.
@@ -265,16 +305,6 @@ impl CommandLine {
     }
 }
 
-/// Merges options of two sources, the first one winning; one field is chosen by a function.
-macro_rules! first_of {
-    ($here:expr, $other:expr, $chosen:ident: $choose:path, [$($field:ident,)*]) => {
-        Self {
-            $chosen: $choose($here.$chosen, $other.$chosen),
-            $($field: $here.$field.or($other.$field),)*
-        }
-    };
-}
-
 impl Options {
     /// Reads the text of a configuration file.
     ///
@@ -287,21 +317,49 @@ impl Options {
         serde_saphyr::from_str(text).map_err(|error| error.to_string())
     }
 
+    /// Takes the sections that no flags are for from settings.
+    fn take_sections(&mut self, settings: &Data) {
+        let section = |name: &str| {
+            let entries = settings.iter().filter_map(|(key, value)| {
+                let inside = key.strip_prefix(name)?.strip_prefix('.')?;
+                Some((inside.to_owned(), find(key)?.form.json(value)))
+            });
+            Value::Object(entries.collect())
+        };
+        // Checked ones can be read, which a test makes sure of for each.
+        let ipsec = serde_json::from_value(section("ipsec")).unwrap_or_default();
+        let globalnet = serde_json::from_value(section("globalnet")).unwrap_or_default();
+        self.ipsec = Some(ipsec).filter(|section| *section != IpsecOptions::default());
+        self.globalnet = Some(globalnet).filter(|section| *section != GlobalnetOptions::default());
+    }
+
     /// Takes from `other` what is not value here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        first_of!(self, other, cable_driver: pick_driver, [
-            cluster_id, cluster_cidrs, service_cidrs, global_cidrs, allow_remote_cidrs, globalnet,
+        let globalnet = both(self.globalnet, other.globalnet, GlobalnetOptions::or);
+        let ipsec = both(self.ipsec, other.ipsec, IpsecOptions::or);
+        let cable_driver = pick_driver(self.cable_driver, other.cable_driver);
+        let rest = Self { globalnet, ipsec, cable_driver, ..Self::default() };
+        first_of!(self, other, others: rest, [
+            cluster_id, cluster_cidrs, service_cidrs, global_cidrs, allow_remote_cidrs, log_level,
             broker_kind, broker_server, broker_token, broker_ca, broker_secret, broker_insecure, node_name,
             pod_name, endpoint_interface, air_gapped, nat_discovery_port, notice_port, health_check,
             active_gateways, network_plugin, weight, health_check_interval, health_check_max_loss,
             lease_duration, renew_deadline, retry_period, kubernetes_service_host, debug, namespace, broker,
             broker_namespace, state_dir, store, former_cable_driver, psk, psk_file, psk_secret,
-            force_udp_encaps, preferred_server, ipsec_debug, ipsec, udp_port, hostname, private_ip,
-            public_ip, nat_enabled, health_check_ip, workers, cpus, io, tun_name, tun_mtu, path_mtu,
+            force_udp_encaps, preferred_server, ipsec_debug, udp_port, hostname, private_ip, public_ip,
+            nat_enabled, health_check_ip, workers, cpus, io, tun_name, tun_mtu, path_mtu,
             path_probe_interval, path_probe_multiplier, pmtu_probing, disable_offloads, metrics_port,
             admin_socket, proc_sys,
         ])
+    }
+}
+
+/// Returns what is there of a section in two sources, entry by entry.
+fn both<T>(here: Option<T>, other: Option<T>, or: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (here, other) {
+        (Some(here), Some(other)) => Some(or(here, other)),
+        (here, other) => here.or(other),
     }
 }
 

@@ -11,13 +11,14 @@ use trieste_control::claims::Allowed;
 use trieste_control::election::Timings;
 use trieste_control::privileges::DEFAULT_PROC_SYS;
 use trieste_control::requirements::{Deliverer, promise};
+use trieste_control::settings::Form;
 use trieste_control::store::Location;
-use trieste_control::{devices, notice};
+use trieste_control::{devices, logging, notice};
 use trieste_pipeline::health;
 
 use super::error::{ConfigError, invalid};
 use super::{
-    Broker, BrokerServer, Config, HealthCheck, IPSEC_DRIVER, Offload, Options, Words, globalnet, psk,
+    Broker, BrokerServer, Config, HealthCheck, IPSEC_DRIVER, Log, Offload, Options, Words, globalnet, psk,
 };
 
 /// Default of `state-dir`.
@@ -67,6 +68,7 @@ impl Options {
         let state_dir = self.state_dir.clone().unwrap_or_else(|| PathBuf::from(STATE_DIR));
         let store = self.resolved_store(&state_dir)?;
         let (cable_driver, former_cable_driver, is_ipsec) = self.drivers();
+        let log = self.checked_log()?;
         Ok(Config {
             cluster_id,
             networks,
@@ -110,8 +112,17 @@ impl Options {
             metrics_port: Some(self.metrics_port.unwrap_or(METRICS_PORT)).filter(|port| *port != 0),
             admin_socket: self.admin_socket.unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET)),
             proc_sys: self.proc_sys.unwrap_or_else(|| PathBuf::from(DEFAULT_PROC_SYS)),
-            debug: self.debug.unwrap_or(false),
+            log,
         })
+    }
+
+    fn checked_log(&self) -> Result<Log, ConfigError> {
+        let chosen = non_empty(self.log_level.clone());
+        if let Some(text) = chosen.as_deref().filter(|text| !logging::is_filter(text)) {
+            return Err(invalid("log-level", format!("`{text}` is not {}", Form::LogFilter)));
+        }
+        let (is_debug, is_ipsec_debug) = (self.debug.unwrap_or(false), self.ipsec_debug.unwrap_or(false));
+        Ok(Log { chosen, is_debug, is_ipsec_debug })
     }
 
     fn checked_cluster_id(&self) -> Result<String, ConfigError> {

@@ -12,6 +12,7 @@ use trieste_control::api::Kind;
 use trieste_control::election::{Leadership, Term};
 use trieste_control::members::Members;
 use trieste_control::publicip::PublicIp;
+use trieste_control::settings::Seen;
 use trieste_control::store::{Store as _, StoreEvent};
 
 use super::Control;
@@ -45,6 +46,8 @@ pub(super) enum Input {
     Node(StoreEvent),
     /// An event of the object that says the cluster's networks.
     Networks(StoreEvent),
+    /// Something else is known of the cluster's settings.
+    Settings,
     /// An event of the own Gateway object.
     Gateway(StoreEvent),
     /// The other gateways are others.
@@ -77,6 +80,7 @@ pub(super) struct Inputs {
     node: BoxStream<'static, StoreEvent>,
     gateway: BoxStream<'static, StoreEvent>,
     networks: BoxStream<'static, StoreEvent>,
+    settings: watch::Receiver<Seen>,
     leadership: watch::Receiver<Option<Leadership>>,
     /// The term that was seen last.
     term: Option<Term>,
@@ -101,6 +105,7 @@ impl Inputs {
             node: control.follow_node(),
             gateway: control.follow_gateway(),
             networks: control.follow_networks(),
+            settings: control.settings.seen.clone(),
             leadership: control.candidate.leadership(),
             term: None,
             selections: control.discovery.selections(),
@@ -123,6 +128,10 @@ impl Inputs {
             Some(event) = self.node.next() => Input::Node(event),
             Some(event) = self.gateway.next() => Input::Gateway(event),
             Some(event) = self.networks.next() => Input::Networks(event),
+            changed = self.settings.changed() => {
+                changed.context("following the settings has ended")?;
+                Input::Settings
+            }
             changed = self.members.changed() => {
                 changed.context("following the other gateways has ended")?;
                 Input::Members

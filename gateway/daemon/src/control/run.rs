@@ -75,6 +75,7 @@ impl Control<'_> {
             Input::Node(event) => self.take_node(event),
             Input::Gateway(event) => self.take_gateway(event, engine),
             Input::Networks(event) => self.check_networks(Some(event), inputs, engine).await,
+            Input::Settings => self.take_settings(engine),
             Input::Members => {
                 self.publish_endpoint();
                 self.take_others(engine);

@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 use trieste_cables::Transmit;
-use trieste_pipeline::{LaneCommand, Trace, TraceQuestion};
+use trieste_pipeline::{LaneCommand, NatConfig, Trace, TraceQuestion, health};
 
 use super::Restore;
 
@@ -17,8 +17,19 @@ pub enum Command {
     Restore(Restore),
     /// To say what becomes of a packet.
     Trace(TraceJob),
+    /// To probe paths, and to translate, by other settings.
+    Settings(Box<WorkerSettings>),
     /// To end: no more packets are taken in, and what is queued is sent.
     Stop,
+}
+
+/// Settings of a worker that may change while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// How paths are probed.
+    pub health: health::Config,
+    /// Timers and limits of translation.
+    pub nat: NatConfig,
 }
 
 /// A packet that somebody asks about.

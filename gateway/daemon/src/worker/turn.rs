@@ -78,6 +78,10 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
                     let _ = reply.send(self.pipeline.trace(&question, now));
                 }
                 Command::Restore(restore) => self.sessions.restore(&mut self.pipeline, &restore, now),
+                Command::Settings(settings) => {
+                    self.pipeline.set_health(settings.health, now);
+                    self.pipeline.set_nat(settings.nat);
+                }
                 Command::Stop => self.is_stopping = true,
             }
         }

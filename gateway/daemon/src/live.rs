@@ -1,0 +1,80 @@
+//! The settings of the cluster's ConfigMap, together with flags, environment and file.
+//!
+//! ```text
+//!   flags ──▶ ConfigMap ──▶ environment ──▶ file ──▶ defaults      the earlier wins
+//! ```
+//!
+//! A change is put together with all of these again, as a start does: what a start would refuse is refused, and what was in
+//! force before stays.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use trieste_control::settings::{self, Data, Program, Refusal, Standing, Taken};
+
+use crate::config::{CommandLine, Config, ConfigError};
+use crate::stores;
+
+/// How long whatever a store has begun may take to end.
+const END_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// The settings of this gateway.
+pub(crate) struct LiveSettings<'a> {
+    command_line: &'a CommandLine,
+    standing: Standing,
+    /// What became of the newest change.
+    pub(crate) taken: Taken,
+}
+
+impl<'a> LiveSettings<'a> {
+    /// Returns those of a start, and the configuration with them, for one that was read without.
+    ///
+    /// # Errors
+    /// What a start without settings is refused for.
+    pub(crate) fn at_start(
+        command_line: &'a CommandLine,
+        without: &Config,
+    ) -> anyhow::Result<(Self, Config)> {
+        let data = read(without)?;
+        let accepts = |wanted: &Data| config(command_line, wanted).map(drop);
+        let (standing, taken) = Standing::at_start(Program::Gateway, &data, accepts);
+        let config = config(command_line, standing.in_force());
+        let config = config.map_err(|refusal| anyhow::anyhow!("{}", refusal.problem))?;
+        Ok((Self { command_line, standing, taken }, config))
+    }
+
+    /// Takes what the ConfigMap says. Returns the configuration with it, if anything has changed that takes effect at once.
+    pub(crate) fn take(&mut self, data: &Data) -> Option<Config> {
+        let command_line = self.command_line;
+        self.taken = self.standing.take(data, |wanted| config(command_line, wanted).map(drop));
+        let config = self.taken.has_changed.then(|| config(command_line, self.standing.in_force()));
+        config?.ok()
+    }
+}
+
+/// Puts a configuration together.
+fn config(command_line: &CommandLine, settings: &Data) -> Result<Config, Refusal> {
+    command_line.with_settings(settings)?.load().map_err(|error| match error {
+        ConfigError::Missing { key, .. } | ConfigError::Invalid { key, .. } => {
+            Refusal { key: Some(key.to_owned()), problem: error.to_string() }
+        }
+        ConfigError::File { .. } => Refusal { key: None, problem: error.to_string() },
+    })
+}
+
+/// Reads the ConfigMap, before the threads are started that depend on it.
+fn read(config: &Config) -> anyhow::Result<Data> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting to read the settings")?;
+    let data = runtime.block_on(async {
+        let store = stores::local(config)?;
+        Ok(settings::at_start(&store, &config.namespace, Program::Gateway, &config.state_dir).await)
+    });
+    runtime.shutdown_timeout(END_TIMEOUT);
+    data
+}
+
+#[cfg(test)]
+mod tests;
