@@ -21,6 +21,7 @@ use super::deploying::{
     ApplyArgs, ImageArgs, ProxyArgs, Terminal, explained, join_file, remark_steps, without_effect,
 };
 use super::output::{Output, printable, remark};
+use super::pod_flags::PodArgs;
 use super::progress::Printer;
 
 /// Flags of `join`: upstream's, and a few of ours. Switches are on or off as in Go: `--natt`, `--natt=false`.
@@ -70,6 +71,8 @@ pub(super) struct JoinArgs {
     /// The most memory that a route agent may have; 0 is no limit [default: 512Mi]
     #[arg(long, value_name = "BYTES")]
     routeagent_memory: Option<MemoryLimit>,
+    #[command(flatten)]
+    pods: PodArgs,
     #[command(flatten)]
     image: ImageArgs,
     #[command(flatten)]
@@ -378,6 +381,7 @@ impl JoinArgs {
         take(&mut member.route_agent_memory, self.routeagent_memory.as_ref());
         take(&mut member.debug, self.pod_debug.as_ref());
         take(&mut member.ipsec_debug, cable.ipsec_debug.as_ref());
+        self.pods.fill(member)?;
         if self.proxy.is_said() {
             member.proxy = self.proxy.proxy();
         }

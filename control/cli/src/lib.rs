@@ -47,6 +47,7 @@ mod manifests;
 mod node;
 mod output;
 mod pcapng;
+mod pod_flags;
 mod progress;
 mod recover;
 mod rows;

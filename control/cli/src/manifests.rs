@@ -10,6 +10,7 @@ use trieste_control::requirements::{OVN_KUBERNETES, PLUGINS};
 use trieste_deploy::objects::{BrokerOptions, File, Image, MemberOptions, example, files};
 
 use super::output::Output;
+use super::pod_flags::SettingArgs;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ManifestsArgs {
@@ -48,6 +49,8 @@ pub(super) struct ManifestsArgs {
     /// The image of all pods
     #[arg(long, value_name = "REFERENCE")]
     image: Option<String>,
+    #[command(flatten)]
+    settings: SettingArgs,
     /// With a Service of type LoadBalancer in front of the active gateway
     #[arg(long)]
     load_balancer: bool,
@@ -151,6 +154,7 @@ impl ManifestsArgs {
         if let Some(image) = &self.image {
             options.image = Image::new(image);
         }
+        self.settings.fill(&mut options)?;
         options.load_balancer = self.load_balancer;
         options.has_spiderpool = self.spiderpool;
         Ok(options)

@@ -5,14 +5,15 @@ use serde_json::Value;
 use trieste_control::api::{ClusterNetworks, Object};
 use trieste_control::live_networks::TrackedLists;
 use trieste_control::parse::words;
+use trieste_control::settings::{self, Data};
 
 use crate::discover::Given;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_MEMORY, MANAGED_BY_LABEL,
-    MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE,
-    VERSION_LABEL,
+    ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_CPU, GATEWAY_MEMORY,
+    MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, PRIORITY_CLASS,
+    ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions};
 use crate::preflight;
@@ -30,6 +31,8 @@ pub struct Earlier {
     followed: TrackedLists,
     /// The object's version.
     networks_version: Option<String>,
+    /// The settings of programs.
+    settings: Data,
 }
 
 /// Looks for it in a namespace. An object that another tool has made says nothing: its settings are not ours.
@@ -52,7 +55,10 @@ pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>,
     // One that cannot be read is written anew.
     let followed = read.and_then(|object| TrackedLists::of(&object).ok()).unwrap_or_default();
     let networks = object.map(|object| read_networks(object, namespace)).transpose()?;
-    Ok(Some(Earlier { submariner, gateway, networks, followed, networks_version }))
+    let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, settings::OBJECT);
+    let settings = local.find(&place).await?.and_then(|object| Object::from_value(object).ok());
+    let settings = settings.as_ref().map(settings::data_of).unwrap_or_default();
+    Ok(Some(Earlier { submariner, gateway, networks, followed, networks_version, settings }))
 }
 
 /// Returns an object's version.
@@ -163,6 +169,11 @@ impl Earlier {
         let limit = |name: &str| annotations[name].as_str().and_then(|limit| limit.parse().ok());
         member.gateway_memory = limit(GATEWAY_MEMORY).unwrap_or(member.gateway_memory);
         member.route_agent_memory = limit(ROUTE_AGENT_MEMORY).unwrap_or(member.route_agent_memory);
+        let share = |name: &str| annotations[name].as_str().and_then(|share| share.parse().ok());
+        member.gateway_cpu = share(GATEWAY_CPU).unwrap_or(member.gateway_cpu);
+        member.route_agent_cpu = share(ROUTE_AGENT_CPU).unwrap_or(member.route_agent_cpu);
+        member.priority_class = annotations[PRIORITY_CLASS].as_str().map(str::to_owned);
+        member.tolerations = self.spec("tolerations").as_array().cloned().unwrap_or_default();
         if let Some(driver) = self.spec("cableDriver").as_str() {
             // Upstream's operator takes an empty one for its default, and so does the set that it is in.
             member.cable_driver = preflight::canonical(driver);
@@ -182,6 +193,10 @@ impl Earlier {
                 domains.iter().filter_map(|domain| domain.as_str().map(str::to_owned)).collect();
         }
         self.settle_pods(member);
+        // Also what somebody has edited since. What is no setting stays where it is, and the programs name it.
+        for (key, value) in &self.settings {
+            let _ = member.set(key, value);
+        }
     }
 
     /// What only the DaemonSet says.
@@ -266,6 +281,14 @@ mod tests {
         chosen.coredns_custom_config = "dns/more".to_owned();
         chosen.gateway_memory = "3Gi".parse().unwrap();
         chosen.route_agent_memory = MemoryLimit::NONE;
+        chosen.gateway_cpu = "2".parse().unwrap();
+        chosen.route_agent_cpu = "250m".parse().unwrap();
+        chosen.priority_class = Some("critical".to_owned());
+        chosen.tolerations = vec![serde_json::json!({"key": "k", "operator": "Exists"})];
+        for (key, value) in [("workers", "4"), ("log-level", "debug"), ("globalnet.udp-timeout", "300")] {
+            chosen.set(key, value).unwrap();
+        }
+        (chosen.debug, chosen.ipsec_debug) = (true, true);
         chosen.natt_port = 4501;
         chosen.former_cable_driver = Some("libreswan".to_owned());
         chosen.nat_discovery_port = 0;

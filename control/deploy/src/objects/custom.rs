@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::names::{
-    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY,
-    NODE_TAINT, OVN_DATABASES, OVN_ZONES, PSK_SECRET, ROUTE_AGENT_MEMORY, SUBMARINER,
+    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_CPU, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY,
+    NO_SERVICE_DISCOVERY, NODE_TAINT, OVN_DATABASES, OVN_ZONES, PRIORITY_CLASS, PSK_SECRET, ROUTE_AGENT_CPU,
+    ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
-use super::{BrokerOptions, Manifest, MemberOptions, MemoryLimit, Secret};
+use super::{BrokerOptions, CpuRequest, Manifest, MemberOptions, MemoryLimit, Secret};
 
 const API_VERSION: &str = "submariner.io/v1alpha1";
 
@@ -93,7 +94,17 @@ fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
         (ROUTE_AGENT_MEMORY, options.route_agent_memory, MemoryLimit::ROUTE_AGENT),
     ];
     let chosen = limits.into_iter().filter(|(_, limit, default)| limit != default);
-    chosen.fold(resource, |resource, (name, limit, _)| resource.annotated(name, &limit.to_string()))
+    let resource =
+        chosen.fold(resource, |resource, (name, limit, _)| resource.annotated(name, &limit.to_string()));
+    let shares = [
+        (GATEWAY_CPU, options.gateway_cpu, CpuRequest::GATEWAY),
+        (ROUTE_AGENT_CPU, options.route_agent_cpu, CpuRequest::ROUTE_AGENT),
+    ];
+    let chosen = shares.into_iter().filter(|(_, share, default)| share != default);
+    let resource =
+        chosen.fold(resource, |resource, (name, share, _)| resource.annotated(name, &share.to_string()));
+    let class = options.priority_class.iter();
+    class.fold(resource, |resource, class| resource.annotated(PRIORITY_CLASS, class))
 }
 
 /// The status of the member's object, for who applies it: `show networks` reads it. It goes by the subresource

@@ -19,7 +19,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         "ports": ports(options),
         "livenessProbe": probe(options, "/healthz", 10, 6),
         "readinessProbe": probe(options, "/readyz", 2, 2),
-        "resources": options.gateway_memory.resources("100m", "64Mi"),
+        "resources": options.gateway_memory.resources(&options.gateway_cpu.to_string(), "64Mi"),
     });
     let daemon = Daemon {
         options,
@@ -61,7 +61,6 @@ fn variables(options: &MemberOptions) -> Vec<Value> {
         variable("BROKER_K8S_INSECURE", options.broker.insecure.to_string()),
         variable("BROKER_K8S_SECRET", BROKER_SECRET),
         variable("CE_IPSEC_PSKSECRET", PSK_SECRET),
-        variable("CE_IPSEC_DEBUG", options.ipsec_debug.to_string()),
         variable("CE_IPSEC_NATTPORT", options.natt_port.to_string()),
         variable("CE_IPSEC_PREFERREDSERVER", options.preferred_server.to_string()),
         variable("CE_IPSEC_FORCEENCAPS", options.force_udp_encaps.to_string()),

@@ -3,6 +3,7 @@
 use super::{Manifest, MemberOptions};
 use super::{
     crds, custom, discovery, gateway, namespaces, networks, plugin, rbac, routeagent, secrets, services,
+    settings,
 };
 
 /// Every object of a member, in the order in which they are applied: what others refer to comes first.
@@ -14,6 +15,7 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     manifests.extend(secrets::member(options));
     manifests.push(custom::submariner_resource(options));
     manifests.push(networks::config_map(options));
+    manifests.push(settings::config_map(options));
     manifests.push(gateway::daemon_set(options));
     manifests.push(routeagent::daemon_set(options));
     manifests.extend(plugin::workers(options));

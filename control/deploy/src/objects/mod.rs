@@ -10,6 +10,7 @@
 //! Nothing here talks to a cluster. [`files`](files()) writes the same for those who apply YAML with their own tools.
 
 mod broker;
+mod cpu;
 mod crds;
 mod custom;
 mod deployment;
@@ -34,8 +35,10 @@ mod routeagent;
 mod secret;
 mod secrets;
 mod services;
+mod settings;
 
 pub use broker::{BrokerOptions, ClusterSetIp, Component, Globalnet, broker, broker_member};
+pub use cpu::{CpuRequest, CpuRequestError};
 pub use crds::{definitions, service_export, service_import};
 pub use custom::{broker_resource, submariner_resource, submariner_status};
 pub use files::{File, example, files};

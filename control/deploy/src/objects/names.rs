@@ -86,6 +86,13 @@ pub const GATEWAY_MEMORY: &str = "trieste.io/gateway-memory";
 /// As [`GATEWAY_MEMORY`].
 pub const ROUTE_AGENT_MEMORY: &str = "trieste.io/routeagent-memory";
 
+/// The annotations that say what is set aside of CPUs, and the priority class, likewise.
+pub const GATEWAY_CPU: &str = "trieste.io/gateway-cpu";
+/// As [`GATEWAY_CPU`].
+pub const ROUTE_AGENT_CPU: &str = "trieste.io/routeagent-cpu";
+/// As [`GATEWAY_CPU`].
+pub const PRIORITY_CLASS: &str = "trieste.io/priority-class";
+
 /// On the Submariner object: which zones OVN-Kubernetes has, and what tells so.
 pub const OVN_ZONES: &str = "trieste.io/ovn-zones";
 /// On the Submariner object: where OVN-Kubernetes' northbound databases are, and what tells so.

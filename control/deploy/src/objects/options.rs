@@ -9,7 +9,7 @@ use trieste_control::live_networks::TrackedLists;
 use trieste_control::requirements::{is_calico, is_cilium, is_ovn_kubernetes};
 
 use super::names::{BROKER_NAMESPACE, NAMESPACE};
-use super::{Image, MemoryLimit, Secret};
+use super::{CpuRequest, Image, MemoryLimit, Secret};
 
 /// Ports that peers expect (api §8.1, §10.1).
 const NATT_PORT: u16 = 4500;
@@ -114,6 +114,14 @@ pub struct MemberOptions {
     pub route_agent_memory: MemoryLimit,
     /// Taints that pods bear, as in a pod's specification; empty means: all, as upstream's do.
     pub tolerations: Vec<Value>,
+    /// What is set aside of a node's CPUs for a gateway.
+    pub gateway_cpu: CpuRequest,
+    /// What is set aside for a route agent.
+    pub route_agent_cpu: CpuRequest,
+    /// The priority class of pods on nodes; `None` for Kubernetes' own for such.
+    pub priority_class: Option<String>,
+    /// The settings of programs that have no field here: [`MemberOptions::set`].
+    pub settings: BTreeMap<String, String>,
 }
 
 /// How a member reaches the broker.
@@ -238,6 +246,10 @@ impl MemberOptions {
             gateway_memory: MemoryLimit::GATEWAY,
             route_agent_memory: MemoryLimit::ROUTE_AGENT,
             tolerations: Vec::new(),
+            gateway_cpu: CpuRequest::GATEWAY,
+            route_agent_cpu: CpuRequest::ROUTE_AGENT,
+            priority_class: None,
+            settings: BTreeMap::new(),
         }
     }
 

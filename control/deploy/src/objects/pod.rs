@@ -141,7 +141,7 @@ impl Daemon<'_> {
             "serviceAccountName": self.name,
             "hostNetwork": true,
             "dnsPolicy": "ClusterFirstWithHostNet",
-            "priorityClassName": "system-node-critical",
+            "priorityClassName": options.priority_class.as_deref().unwrap_or("system-node-critical"),
             "terminationGracePeriodSeconds": self.grace_seconds,
             "nodeSelector": self.node_selector,
             "affinity": on_machines(),
@@ -246,18 +246,15 @@ pub(super) fn clusterset_ip_ranges(name: &str, options: &MemberOptions) -> Optio
     (!ranges.is_empty()).then(|| variable(name, super::options::joined(ranges)))
 }
 
-/// The variables that both programs read, in upstream's names.
+/// Returns the variables that both programs read, in upstream's names. What can change while they run is in the ConfigMap of settings, so
+/// that no pod is replaced for it.
 pub(super) fn common_variables(options: &MemberOptions) -> Vec<Value> {
     use super::options::joined;
-    let check = options.health_check;
     let mut variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
         variable("SUBMARINER_GLOBALCIDR", joined(&options.global_cidrs)),
-        variable("SUBMARINER_DEBUG", options.debug.to_string()),
-        variable("SUBMARINER_HEALTHCHECKENABLED", check.enabled.to_string()),
-        variable("SUBMARINER_HEALTHCHECKINTERVAL", check.interval_seconds.to_string()),
-        variable("SUBMARINER_HEALTHCHECKMAXPACKETLOSSCOUNT", check.max_packet_loss.to_string()),
+        variable("SUBMARINER_HEALTHCHECKENABLED", options.health_check.enabled.to_string()),
         variable("TRIESTE_PROC_SYS", PROC_SYS),
         field("NODE_NAME", "spec.nodeName"),
         field("POD_NAME", "metadata.name"),

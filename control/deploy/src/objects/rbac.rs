@@ -6,6 +6,7 @@
 
 use serde_json::{Value, json};
 use trieste_control::members::paths_namespace;
+use trieste_control::settings;
 
 use super::names::{
     BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, DISCOVERY_AGENT, GATEWAY,
@@ -61,6 +62,13 @@ const ROUTE_AGENT_HERE: &[Right] = &[
         names: &[],
         verbs: &["get", "create", "update", "delete"],
         reason: "each route agent publishes what it sees of remote gateways",
+    },
+    Right {
+        group: "",
+        resources: &["configmaps"],
+        names: &[settings::OBJECT],
+        verbs: &["get", "list", "watch"],
+        reason: "route agents follow the settings of the cluster's programs, which may change while they run",
     },
 ];
 

@@ -43,7 +43,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         "command": [path("trieste-routeagent")],
         "env": variables,
         "readinessProbe": check(10, 3),
-        "resources": options.route_agent_memory.resources("20m", "32Mi"),
+        "resources": options.route_agent_memory.resources(&options.route_agent_cpu.to_string(), "32Mi"),
     });
     let daemon = Daemon {
         options,

@@ -96,6 +96,11 @@ fn every_field_of_a_join_changes_what_is_asked_for() {
     let plain = shown_join(&JoinConfig::default()).unwrap();
     let more = [
         ("serviceDiscoveryEnabled", "false", "declines_service_discovery: true"),
+        ("gatewayCPU", r#""2""#, "gateway_cpu: CpuRequest(2000)"),
+        ("routeAgentCPU", r#""250m""#, "route_agent_cpu: CpuRequest(250)"),
+        ("priorityClassName", r#""own""#, "priority_class: Some(\"own\")"),
+        ("workers", "4", "settings: {\"workers\": \"4\"}"),
+        ("settings", r#"{"log-level":"debug"}"#, "settings: {\"log-level\": \"debug\"}"),
         ("tolerations", r#"[{"key":"k","operator":"Exists"}]"#, "tolerations: [Object"),
     ];
     for (field, value, part) in JOIN.iter().chain(&more) {

@@ -10,7 +10,9 @@ use trieste_deploy::cluster_id;
 use trieste_deploy::discover::Given;
 use trieste_deploy::join::{self, ClustersetIps, Earlier, Join};
 use trieste_deploy::objects::names::BROKER_NAMESPACE;
-use trieste_deploy::objects::{ActiveGateways, HealthCheck, Image, MemberOptions, MemoryLimit, Proxy};
+use trieste_deploy::objects::{
+    ActiveGateways, CpuRequest, HealthCheck, Image, MemberOptions, MemoryLimit, Proxy,
+};
 use trieste_deploy::preflight;
 use trieste_deploy::shares::Wish;
 
@@ -54,6 +56,7 @@ pub fn join_options(config: &JoinConfig, context: &JoinContext<'_>) -> Result<Jo
     fill_cables(config, &mut member)?;
     fill_pods(config, &mut member, context.image)?;
     fill_names(config, &mut member);
+    fill_settings(config, &mut member)?;
     let pods = cidrs("joinConfig.clusterCIDR", config.cluster_cidr.as_deref())?;
     let services = cidrs("joinConfig.serviceCIDR", config.service_cidr.as_deref())?;
     let before = earlier.map(Earlier::networks).unwrap_or_default();
@@ -154,6 +157,25 @@ fn fill_pods(config: &JoinConfig, member: &mut MemberOptions, image: &str) -> Re
     }
     member.debug = config.debug;
     member.ipsec_debug = config.ipsec_debug;
+    Ok(())
+}
+
+/// Chooses the settings of programs, and what is set aside for these.
+fn fill_settings(config: &JoinConfig, member: &mut MemberOptions) -> Result<(), FieldError> {
+    let share = |field: &'static str, text: Option<&str>, default: CpuRequest| {
+        text.map_or(Ok(default), |text| text.parse().map_err(|error| FieldError::new(field, error)))
+    };
+    member.gateway_cpu = share("joinConfig.gatewayCPU", config.gateway_cpu.as_deref(), member.gateway_cpu)?;
+    member.route_agent_cpu =
+        share("joinConfig.routeAgentCPU", config.route_agent_cpu.as_deref(), member.route_agent_cpu)?;
+    member.priority_class.clone_from(&config.priority_class_name);
+    for (key, value) in &config.settings {
+        member.set(key, value).map_err(|problem| FieldError::new("joinConfig.settings", problem))?;
+    }
+    if let Some(workers) = config.workers {
+        let set = member.set("workers", &workers.to_string());
+        set.map_err(|problem| FieldError::new("joinConfig.workers", problem))?;
+    }
     Ok(())
 }
 

@@ -170,6 +170,31 @@ pub struct JoinConfig {
         "message": "expected a quantity such as 512Mi or 2Gi, at least 64Mi, or 0 for no limit"
     }]))]
     pub route_agent_memory: Option<String>,
+    /// CPUs set aside for a gateway, such as 2 or 500m; 100m where it is missing.
+    #[serde(rename = "gatewayCPU", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^[0-9]+m?$')",
+        "message": "expected CPUs such as 2, or thousandths of one such as 250m"
+    }]))]
+    pub gateway_cpu: Option<String>,
+    /// CPUs set aside for a route agent; 20m where it is missing.
+    #[serde(rename = "routeAgentCPU", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^[0-9]+m?$')",
+        "message": "expected CPUs such as 2, or thousandths of one such as 250m"
+    }]))]
+    pub route_agent_cpu: Option<String>,
+    /// The priority class of pods on nodes; system-node-critical where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Number of workers of a gateway; 1 where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i32>", range(min = 1, max = 256))]
+    pub workers: Option<u32>,
+    /// Settings of gateways and route agents; docs/operations/settings.md lists them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// The image of all pods, such as registry.example.com/trieste:0.1.0. The operator's own where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
@@ -239,6 +264,11 @@ impl Default for JoinConfig {
             node_taint: false,
             gateway_memory: None,
             route_agent_memory: None,
+            gateway_cpu: None,
+            route_agent_cpu: None,
+            priority_class_name: None,
+            workers: None,
+            settings: BTreeMap::new(),
             image: None,
             image_pull_policy: "IfNotPresent".to_owned(),
             image_pull_secrets: Vec::new(),

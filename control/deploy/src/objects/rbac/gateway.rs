@@ -1,6 +1,7 @@
 //! What gateways may do.
 
 use trieste_control::api::ClusterNetworks;
+use trieste_control::settings;
 
 use super::right::{Right, SUBMARINER};
 
@@ -53,6 +54,13 @@ pub(super) const GATEWAY_HERE: &[Right] = &[
         names: &[ClusterNetworks::OBJECT],
         verbs: &["get", "list", "watch", "update"],
         reason: "gateways follow the cluster's networks, which may change while they run, and keep those that objects of the cluster say",
+    },
+    Right {
+        group: "",
+        resources: &["configmaps"],
+        names: &[settings::OBJECT],
+        verbs: &["get", "list", "watch"],
+        reason: "gateways follow the settings of the cluster's programs, which may change while they run",
     },
     Right {
         group: "",
