@@ -151,6 +151,14 @@ impl Cluster {
         installation::announce(&self.store(), &self.own.plan, extra)
     }
 
+    /// Writes the object with the settings of the cluster's programs: these and no others.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn set(&self, settings: &[(&str, &str)]) -> anyhow::Result<()> {
+        installation::set(&self.store(), settings)
+    }
+
     /// Starts the gateway, for the first time or after [`Cluster::kill_gateway`].
     ///
     /// # Errors

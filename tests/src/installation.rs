@@ -192,6 +192,19 @@ pub(crate) fn announce(store: &Path, plan: &ClusterPlan, extra: &str) -> anyhow:
     put_whole(&folder.join("trieste-networks.yaml"), &text)
 }
 
+/// Writes the object with the settings of a cluster's programs into its directory.
+pub(crate) fn set(store: &Path, settings: &[(&str, &str)]) -> anyhow::Result<()> {
+    let folder = store.join(NAMESPACE).join("configmaps");
+    std::fs::create_dir_all(&folder)?;
+    let data: serde_json::Map<String, serde_json::Value> =
+        settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+        "metadata": {"name": "trieste-settings", "namespace": NAMESPACE},
+    });
+    put_whole(&folder.join("trieste-settings.yaml"), &object.to_string())
+}
+
 /// Puts Node objects of all nodes of a cluster into its directory.
 pub(crate) fn put_nodes(store: &Path, plan: &ClusterPlan) -> anyhow::Result<()> {
     let folder = store.join("_cluster/nodes");

@@ -209,6 +209,71 @@ fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdra
     assert!(!fleet.gateway("east", 0).log().contains("NetworksNotFollowed"));
 }
 
+/// With the rights that `join` gives.
+#[test]
+fn settings_of_the_configmap_take_effect_and_a_bad_value_keeps_the_one_before() {
+    let name = "settings_of_the_configmap_take_effect_and_a_bad_value_keeps_the_one_before";
+    let Some(_turn) = root_test(name) else { return };
+    let mut fleet = Fleet::new(1).unwrap();
+    let client = fleet.lab.cluster("east").server.client().clone();
+    let mut options = example();
+    NAMESPACE.clone_into(&mut options.namespace);
+    options.set("path-probe-interval", "30").unwrap();
+    for manifest in member(&options) {
+        let is_here = manifest.namespace().is_none_or(|namespace| namespace == NAMESPACE);
+        let is_role = manifest.kind().contains("Role") && manifest.name() == rbac::GATEWAY;
+        if is_here && (is_role || manifest.name() == "trieste-settings") {
+            client.apply(manifest.as_value()).unwrap();
+        }
+    }
+    let mut environment = fleet.lab.settings("east", 0).unwrap();
+    environment.insert("TRIESTE_PATH_PROBE_INTERVAL".to_owned(), "25".to_owned());
+    fleet.start_with("east", 0, &environment).unwrap();
+    fleet.wait_active("east", 0).unwrap();
+    let object = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/trieste-settings");
+    let set = |data: Value| client.patch(&object, &json!({"data": data})).unwrap();
+    let log_has = |fleet: &Fleet, what: &str| {
+        eventually(what, TIMEOUT, || {
+            let log = fleet.gateway("east", 0).log();
+            anyhow::ensure!(log.contains(what), "{log}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    let waits = |fleet: &Fleet, name: &str, part: &str| {
+        eventually(part, TIMEOUT, || {
+            let found = fleet.gateway("east", 0).status()?.conditions;
+            let is_it = |one: &Condition| one.name == name && one.message.contains(part);
+            anyhow::ensure!(found.iter().any(is_it), "{found:?}");
+            Ok(())
+        })
+        .unwrap();
+    };
+
+    // The ConfigMap goes before the environment, and a change takes effect in the same process.
+    set(json!({"path-probe-interval": "50", "log-level": "info,trieste_gateway=trace"}));
+    log_has(&fleet, "interval: 50ms");
+    // What cannot be is named, with what there is and what stays.
+    set(json!({"path-probe-interval": "4", "wrokers": "2", "workers": "2"}));
+    waits(
+        &fleet,
+        "SettingRefused",
+        "path-probe-interval: `4` is not a number of milliseconds from 5 to 1000; `50` stays",
+    );
+    waits(&fleet, "UnknownSetting", "wrokers: is no setting");
+    waits(&fleet, "RestartPending", "rollout restart daemonset/submariner-gateway");
+    assert!(!fleet.gateway("east", 0).log().contains("interval: 4ms"));
+
+    // The next process begins with what was in force, and with what waited.
+    assert!(fleet.take("east", 0).stop().unwrap());
+    set(json!({"path-probe-interval": "60"}));
+    fleet.start_with("east", 0, &environment).unwrap();
+    fleet.wait_active("east", 0).unwrap();
+    log_has(&fleet, "workers=2");
+    let conditions = fleet.gateway("east", 0).status().unwrap().conditions;
+    assert!(conditions.iter().all(|condition| condition.name != "RestartPending"), "{conditions:?}");
+}
+
 /// As measured of upstream: passive at first, then the Lease, then the pod is the active one; the Cluster before the
 /// Endpoint, and the Gateway object active when there is one.
 fn writes_of_a_start_are_in_order(written: &[Entry]) -> anyhow::Result<()> {
@@ -440,8 +505,13 @@ fn metrics_have_upstreams_names(fleet: &Fleet) {
 /// themselves, and those to read RouteAgent objects and the ConfigMap with networks: each is said once, one gateway is active,
 /// and nothing else is wrong.
 fn only_rights_are_missing(fleet: &Fleet) {
-    const MISSING: [&str; 4] =
-        ["EventsNotWritten", "NetworksNotInForce", "OneActiveGateway", "RouteAgentsNotKnown"];
+    const MISSING: [&str; 5] = [
+        "EventsNotWritten",
+        "NetworksNotInForce",
+        "OneActiveGateway",
+        "RouteAgentsNotKnown",
+        "SettingsNotRead",
+    ];
     eventually("a condition for each right", TIMEOUT, || {
         for (cluster, index) in [("east", 0), ("west", 0)] {
             let found = fleet.gateway(cluster, index).status()?.conditions;

@@ -25,4 +25,5 @@ mod plugin_ovn_nodes;
 mod plugin_ovn_router;
 mod probe;
 mod secrets;
+mod settings;
 mod tunnel_probe;
