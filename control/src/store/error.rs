@@ -74,7 +74,20 @@ pub enum StoreError {
     },
 }
 
+/// The reason why a server's certificate is not accepted, as the source of an [`io::Error`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CertificateRefused(pub String);
+
 impl StoreError {
+    /// Returns `true` if the store's certificate is not accepted: another authority, name or time than is trusted.
+    #[must_use]
+    pub fn is_certificate_refused(&self) -> bool {
+        let refused =
+            |source: &io::Error| source.get_ref().is_some_and(|inner| inner.is::<CertificateRefused>());
+        matches!(self, Self::Unavailable { source, .. } if refused(source))
+    }
+
     /// Returns `true` if the store, and not the request, is at fault: worth another try later.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Locked { .. } | Self::Forbidden { .. })

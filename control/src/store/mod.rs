@@ -31,7 +31,7 @@ pub use cache::{Cache, ParsedCache};
 pub use decode::MEMBER_OBJECT_BYTES;
 pub(crate) use decode::OBJECT_BYTES;
 pub use dir::{DirOptions, DirStore, FileProblem};
-pub use error::StoreError;
+pub use error::{CertificateRefused, StoreError};
 pub use limits::check_size;
 pub use location::{Location, LocationError};
 pub(crate) use write::set_annotation;

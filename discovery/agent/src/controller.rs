@@ -65,6 +65,8 @@ pub struct AgentController {
     /// The term in which this agent leads.
     term: Option<Term>,
     sync_lag: SyncLag,
+    /// Why the broker's certificate is not accepted.
+    refused_certificate: Option<String>,
 }
 
 impl AgentController {
@@ -87,6 +89,7 @@ impl AgentController {
             nothing: Row::default(),
             term: None,
             sync_lag: SyncLag::default(),
+            refused_certificate: None,
         }
     }
 
@@ -115,6 +118,22 @@ impl AgentController {
             failure: self.failures.get(name).map(String::as_str),
             dropped: [self.accepted.dropped(LOCAL), self.accepted.dropped(BROKER)],
             takes_two_ips: self.accepted.takes_two_ips(),
+        }
+    }
+
+    /// Notes whether the broker's certificate is accepted, as far as an event shows it.
+    fn note_certificate(&mut self, event: &StoreEvent) {
+        match event {
+            StoreEvent::Unavailable(error) if error.is_certificate_refused() => {
+                if self.refused_certificate.is_none() {
+                    tracing::warn!(%error, "the broker's certificate is not accepted");
+                }
+                self.refused_certificate = Some(error.to_string());
+            }
+            StoreEvent::Unavailable(_) => {}
+            StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) | _ => {
+                self.refused_certificate = None;
+            }
         }
     }
 
@@ -221,6 +240,9 @@ impl Controller for AgentController {
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, now: Instant) -> Vec<Key> {
+        if watch.store == BROKER {
+            self.note_certificate(&event);
+        }
         let is_list = matches!(event, StoreEvent::Listed(_)) && watch.store == BROKER;
         let touched = self.state.observe(watch.store, watch.kind, event);
         self.note_emptied(is_list, now);
@@ -351,6 +373,7 @@ impl Controller for AgentController {
             exports: self.state.count(Slot::LocalImport),
             imports: self.state.count(Slot::Import),
             problem: view.problem().map(str::to_owned),
+            refused_certificate: self.refused_certificate.clone(),
             refused: refused.collect(),
             transitions: self.transitions.latest(),
             to_broker: self.sync_lag.of(BROKER),

@@ -19,6 +19,8 @@ pub struct AgentStatus {
     pub imports: usize,
     /// One reason why something is not written, if there is one.
     pub problem: Option<String>,
+    /// Why the certificate of the broker's server is not accepted, if it is not.
+    pub refused_certificate: Option<String>,
     /// Objects of other clusters that are left alone; not all if they are many.
     pub refused: Vec<RefusedObject>,
     /// The latest changes of conditions, the oldest first.

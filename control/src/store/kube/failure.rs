@@ -10,7 +10,7 @@ use rustls::CertificateError;
 use super::access::Access;
 use super::requests::Verb;
 use crate::api::{ObjectKey, cut};
-use crate::store::StoreError;
+use crate::store::{CertificateRefused, StoreError};
 
 /// An operation, with its object and server.
 #[derive(Debug, Clone)]
@@ -196,7 +196,13 @@ fn cause(status: &Status) -> (String, String) {
 pub(super) fn explain(error: &(dyn Error + 'static)) -> io::Error {
     let chain = chain(error);
     if let Some(tls) = chain.iter().find_map(|error| error.downcast_ref::<rustls::Error>()) {
-        return io::Error::new(io::ErrorKind::InvalidData, explain_tls(tls));
+        let text = explain_tls(tls);
+        let kind = io::ErrorKind::InvalidData;
+        return if matches!(tls, rustls::Error::InvalidCertificate(_)) {
+            io::Error::new(kind, CertificateRefused(text))
+        } else {
+            io::Error::new(kind, text)
+        };
     }
     // The innermost input or output error has the kind, the innermost error of all mostly has the reason.
     let kind = chain.iter().rev().find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);

@@ -60,6 +60,10 @@ pub struct Options {
     #[arg(long, env = "BROKER_K8S_INSECURE", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub broker_insecure: bool,
 
+    /// End with an error when the certificate of the broker's API server is not accepted.
+    #[arg(long, env = "SUBMARINER_HALT_ON_CERT_ERROR", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub halt_on_certificate_error: bool,
+
     /// Namespace of the objects on the broker.
     #[arg(long, env = "BROKER_K8S_REMOTENAMESPACE", default_value = "submariner-k8s-broker")]
     pub broker_namespace: String,
@@ -115,6 +119,8 @@ pub struct Config {
     pub store: Location,
     /// The broker's.
     pub broker: Broker,
+    /// Whether the program ends when the broker's certificate is not accepted.
+    pub halts_on_certificate_error: bool,
     /// The name of this candidate; `None` without an election.
     pub candidate: Option<String>,
     /// Where the pages are answered.
@@ -150,6 +156,7 @@ impl Options {
             },
             store: self.common.store.location(),
             broker: self.broker()?,
+            halts_on_certificate_error: self.halt_on_certificate_error,
             candidate: if is_elected { Some(self.identity()?) } else { None },
             http: distinct(self.metrics),
         })

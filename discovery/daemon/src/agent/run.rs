@@ -102,10 +102,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         version = env!("CARGO_PKG_VERSION"), cluster = %config.agent.cluster_id, store = %config.store,
         withdraws = config.agent.withdraws, "service discovery agent started"
     );
-    let work =
-        async { if config.agent.withdraws { withdrawn(&agent).await } else { std::future::pending().await } };
     let outcome = tokio::select! {
-        outcome = work => outcome,
+        outcome = withdrawn(&agent), if config.agent.withdraws => outcome,
+        outcome = certificate_refused(&agent), if config.halts_on_certificate_error => outcome,
         () = stop_signal => Ok(()),
     };
     agent.runner.stop(LAST_WRITES).await;
@@ -128,6 +127,15 @@ async fn withdrawn(agent: &AgentHandle) -> anyhow::Result<()> {
             bail!("not all could be removed: {}", problem.as_deref().unwrap_or("a store does not answer"))
         }
     }
+}
+
+/// Waits until the broker's certificate is not accepted, which is an error; a start anew reads the settings again, as upstream's
+/// agent does it.
+async fn certificate_refused(agent: &AgentHandle) -> anyhow::Result<()> {
+    let mut status = agent.status.clone();
+    let refused = status.wait_for(|status| status.refused_certificate.is_some()).await;
+    let reason = refused.context("the agent ended")?.refused_certificate.clone().unwrap_or_default();
+    bail!("{reason} (SUBMARINER_HALT_ON_CERT_ERROR)")
 }
 
 /// What the pages are about.

@@ -7,6 +7,7 @@ mod agent;
 #[path = "../../../agent/tests/all/api_store.rs"]
 mod api_store;
 mod ask;
+mod certificate;
 mod fixture;
 mod follow;
 #[expect(dead_code, reason = "the agent's own tests use all of it")]
