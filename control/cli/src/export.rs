@@ -1,8 +1,11 @@
 //! `trieste export` and `trieste unexport`: whether other clusters may reach a service.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, bail};
 use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta, annotation};
 use trieste_control::store::{AnyStore, Location, Store, StoreError, modify};
+use trieste_dns::{Routing, RoutingError};
 
 use super::contexts::KubeArgs;
 use super::drain::location;
@@ -27,7 +30,27 @@ enum Export {
         /// set does]
         #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         use_clusterset_ip: Option<bool>,
+        #[command(flatten)]
+        choice: ChoiceArgs,
     },
+}
+
+/// Which cluster clients are sent to.
+#[derive(Debug, Clone, Default, clap::Args)]
+struct ChoiceArgs {
+    /// How a cluster is chosen for clients, if this export is the oldest: round-robin, nearest, local-only, or
+    /// failover=CLUSTER,… [default: as an earlier command has said, else round-robin]
+    #[arg(long, value_name = "HOW", value_parser = routing)]
+    routing: Option<String>,
+    /// This cluster's share of the turns; 0 is for no clients while another cluster serves [default: as an earlier command has
+    /// said, else 1]
+    #[arg(long, value_name = "NUMBER")]
+    weight: Option<u32>,
+}
+
+/// Checks a choice among clusters, and takes it as it is.
+fn routing(text: &str) -> Result<String, RoutingError> {
+    text.parse::<Routing>().map(|_| text.to_owned())
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -84,10 +107,20 @@ impl ServiceArgs {
 /// # Errors
 /// Says what went wrong and what to do next.
 pub(super) async fn export(args: &ExportArgs) -> anyhow::Result<()> {
-    let Export::Service { service, use_clusterset_ip } = &args.what;
+    let Export::Service { service, use_clusterset_ip, choice } = &args.what;
     let (store, key) = service.place()?;
-    remark(&export_service(&store, &key, *use_clusterset_ip).await?);
+    remark(&export_service(&store, &key, &annotations(*use_clusterset_ip, choice)).await?);
     Ok(())
+}
+
+/// Returns the annotations of an export that say what was asked for.
+fn annotations(use_clusterset_ip: Option<bool>, choice: &ChoiceArgs) -> BTreeMap<String, String> {
+    let asked = [
+        (annotation::USE_CLUSTERSET_IP, use_clusterset_ip.map(|wanted| wanted.to_string())),
+        (annotation::ROUTING, choice.routing.clone()),
+        (annotation::WEIGHT, choice.weight.map(|weight| weight.to_string())),
+    ];
+    asked.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 /// Runs `unexport`.
@@ -105,19 +138,16 @@ pub(super) async fn unexport(args: &UnexportArgs) -> anyhow::Result<()> {
 async fn export_service(
     store: &impl Store,
     key: &ObjectKey,
-    use_clusterset_ip: Option<bool>,
+    asked: &BTreeMap<String, String>,
 ) -> anyhow::Result<String> {
     let (namespace, name) = (&key.namespace, &key.name);
     let service = ObjectKey::new(Kind::Service, namespace.clone(), name.clone());
     let has_service = store.get(&service).await.context("looking for the service")?.is_some();
     let mut export = Object::new(Kind::ServiceExport, ObjectMeta::new(namespace, name));
-    if let Some(wanted) = use_clusterset_ip {
-        let annotations = &mut export.metadata.annotations;
-        annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), wanted.to_string());
-    }
+    export.metadata.annotations.clone_from(asked);
     let done = match store.create(export).await {
         Ok(_) => format!("service {namespace}/{name} is exported"),
-        Err(StoreError::AlreadyExists(_)) => again(store, key, use_clusterset_ip).await?,
+        Err(StoreError::AlreadyExists(_)) => again(store, key, asked).await?,
         Err(StoreError::NotFound(_)) => bail!(
             "service {namespace}/{name} cannot be exported: the cluster has no namespace {namespace}, or does not know \
              ServiceExports; trieste join installs them"
@@ -134,14 +164,14 @@ async fn export_service(
 async fn again(
     store: &impl Store,
     key: &ObjectKey,
-    use_clusterset_ip: Option<bool>,
+    asked: &BTreeMap<String, String>,
 ) -> anyhow::Result<String> {
     let mut has_changed = false;
-    if let Some(wanted) = use_clusterset_ip.map(|wanted| wanted.to_string()) {
+    if !asked.is_empty() {
         let change = |export: &mut Object| {
             let annotations = &mut export.metadata.annotations;
-            let before = annotations.insert(annotation::USE_CLUSTERSET_IP.to_owned(), wanted.clone());
-            has_changed = before.as_ref() != Some(&wanted);
+            has_changed = asked.iter().any(|(key, value)| annotations.get(key) != Some(value));
+            annotations.extend(asked.clone());
         };
         modify(store, key, change).await.with_context(|| format!("changing {key}"))?;
     }
@@ -179,10 +209,33 @@ mod tests {
         args: ExportArgs,
     }
 
-    fn parsed(words: &[&str]) -> (ServiceArgs, Option<bool>) {
+    fn parsed(words: &[&str]) -> (ServiceArgs, BTreeMap<String, String>) {
         let words = ["export", "service", "web"].iter().chain(words);
-        let Export::Service { service, use_clusterset_ip } = Words::parse_from(words).args.what;
-        (service, use_clusterset_ip)
+        let Export::Service { service, use_clusterset_ip, choice } = Words::parse_from(words).args.what;
+        (service, annotations(use_clusterset_ip, &choice))
+    }
+
+    fn asked(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_said_by_annotations() {
+        for (words, said) in [
+            (&[][..], &[][..]),
+            (&["--use-clusterset-ip"], &[(annotation::USE_CLUSTERSET_IP, "true")]),
+            (&["--use-clusterset-ip=false"], &[(annotation::USE_CLUSTERSET_IP, "false")]),
+            (
+                &["--routing", "failover=west,east", "--weight", "0"],
+                &[(annotation::ROUTING, "failover=west,east"), (annotation::WEIGHT, "0")],
+            ),
+        ] {
+            assert_eq!(parsed(words).1, asked(said), "{words:?}");
+        }
+        for wrong in [["--routing", "far"], ["--routing", "failover="], ["--weight", "-1"]] {
+            let words = ["export", "service", "web"].iter().chain(&wrong);
+            assert!(Words::try_parse_from(words).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]
@@ -204,9 +257,6 @@ mod tests {
         assert_eq!(namespace(&["--kubeconfig", file, "--context", "east", "-n", "bar"]), "bar");
         assert_eq!(namespace(&["--kubeconfig", file]), "default");
         assert_eq!(namespace(&["--store", &format!("dir:{}", folder.path().display())]), "default");
-        assert_eq!(parsed(&[]).1, None);
-        assert_eq!(parsed(&["--use-clusterset-ip"]).1, Some(true));
-        assert_eq!(parsed(&["--use-clusterset-ip=false"]).1, Some(false));
     }
 
     #[tokio::test]
@@ -214,17 +264,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = DirStore::open(folder.path()).unwrap();
         let key = ObjectKey::new(Kind::ServiceExport, "shop", "web");
-        let first = export_service(&store, &key, None).await.unwrap();
+        let first = export_service(&store, &key, &asked(&[])).await.unwrap();
         assert!(first.contains("is exported; there is no such service yet"), "{first}");
         store.create(Object::new(Kind::Service, ObjectMeta::new("shop", "web"))).await.unwrap();
-        let again = export_service(&store, &key, None).await.unwrap();
+        let again = export_service(&store, &key, &asked(&[])).await.unwrap();
         assert_eq!(again, "service shop/web was exported already");
-        for (wanted, said) in [(Some(true), "its export was changed"), (Some(true), "exported already")] {
+        let wanted = asked(&[(annotation::USE_CLUSTERSET_IP, "true")]);
+        for (wanted, said) in [
+            (&wanted, "its export was changed"),
+            (&wanted, "exported already"),
+            (&asked(&[(annotation::ROUTING, "nearest")]), "its export was changed"),
+            (&asked(&[]), "exported already"),
+        ] {
             let done = export_service(&store, &key, wanted).await.unwrap();
             assert!(done.ends_with(said), "{done}");
         }
         let export = store.get(&key).await.unwrap().unwrap();
-        assert_eq!(export.metadata.annotations[annotation::USE_CLUSTERSET_IP], "true");
+        let all = asked(&[(annotation::USE_CLUSTERSET_IP, "true"), (annotation::ROUTING, "nearest")]);
+        assert_eq!(export.metadata.annotations, all);
         assert_eq!(unexport_service(&store, &key).await.unwrap(), "service shop/web is exported no longer");
         let missing = unexport_service(&store, &key).await.unwrap_err().to_string();
         assert!(missing.contains("is not exported"), "{missing}");

@@ -98,6 +98,10 @@ pub mod annotation {
     /// Ours, on imports: with a cluster's ID behind it, in what its export differs from the oldest. The others learn of it by
     /// that; upstream's agents keep it.
     pub const CONFLICT_PREFIX: &str = "conflict.trieste.io/";
+    /// Ours, on exports, and on imports by the oldest: which cluster clients are sent to.
+    pub const ROUTING: &str = "trieste.io/routing";
+    /// Ours, on exports: the cluster's share of those who are sent to some cluster in turn.
+    pub const WEIGHT: &str = "trieste.io/weight";
     /// Ours, on imports: with a cluster's ID behind it, that cluster's share.
     pub const WEIGHT_PREFIX: &str = "weight.trieste.io/";
     /// Ours, on GlobalEgressIP objects: the pod selector that they had first, which stays theirs; as JSON, `null` for none.

@@ -12,7 +12,7 @@ use crate::family::{Family, PerFamily};
 use crate::metadata;
 use crate::name::{self, ServiceName, timestamp_key};
 use crate::owned;
-use crate::service::{self, Exported, ROUTING, families, ports, text};
+use crate::service::{self, Exported, families, ports, text};
 use crate::slices;
 
 /// The import as far as it is read.
@@ -206,10 +206,10 @@ pub(crate) fn with_part(
     let annotations = &mut import.metadata.annotations;
     let conflicts = Some(&part.conflicts).filter(|conflicts| !conflicts.is_empty());
     annotate(annotations, format!("{}{own}", annotation::CONFLICT_PREFIX), conflicts);
-    let weight = part.exported.weight.as_ref().filter(|_| !part.is_excluded);
+    let weight = part.exported.preferences.weight.as_ref().filter(|_| !part.is_excluded);
     annotate(annotations, format!("{}{own}", annotation::WEIGHT_PREFIX), weight);
     if part.decides {
-        annotate(annotations, ROUTING.to_owned(), part.exported.routing.as_ref());
+        annotate(annotations, annotation::ROUTING.to_owned(), part.exported.preferences.routing.as_ref());
         part.exported.metadata.put(&mut import.metadata, own);
         set_addresses(&mut import, own, part.addresses);
     }

@@ -15,6 +15,8 @@ pub(crate) enum Progress<'a> {
     Published,
     /// All of it is there, but for a clusterset IP that it asks for.
     WithoutAddress(&'a Lack),
+    /// All of it is there, but for annotations of the export that cannot be used; why.
+    Ignoring(&'a str),
     /// It is not all there yet.
     Awaiting,
     /// The broker does not take it.
@@ -119,6 +121,9 @@ fn wanted_of(
                 ),
             };
             (true, text("ExportedWithoutClustersetIP"), message)
+        }
+        Progress::Ignoring(why) => {
+            (true, text("AnnotationIgnored"), format!("Service was exported to the broker; {why}"))
         }
         Progress::Published => {
             (true, text("Exported"), text("Service was successfully exported to the broker"))

@@ -39,6 +39,7 @@ mod name;
 mod owned;
 mod place;
 mod plan;
+mod preferences;
 mod publish_grace;
 mod rate_limit;
 mod row;

@@ -126,6 +126,11 @@ fn lacking(view: &View<'_>, facts: &Facts) -> Option<Lack> {
     lack(format!("cluster {oldest}, whose export is the oldest, has given none"))
 }
 
+/// Returns which annotations of the export cannot be used, and why.
+fn ignored(facts: &Facts) -> Option<&str> {
+    facts.exported()?.preferences.ignored.as_deref()
+}
+
 /// What is planned of a service here.
 #[derive(Debug)]
 pub(crate) struct Local {
@@ -156,9 +161,10 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> Local {
         let lacking = lacking(view, &facts);
         let progress = match taken.as_deref().or(view.failure) {
             Some(reason) => Progress::Failed(reason),
-            None if is_published(view, &facts) => match &lacking {
-                Some(lack) => Progress::WithoutAddress(lack),
-                None => Progress::Published,
+            None if is_published(view, &facts) => match (&lacking, ignored(&facts)) {
+                (Some(lack), _) => Progress::WithoutAddress(lack),
+                (None, Some(why)) => Progress::Ignoring(why),
+                (None, None) => Progress::Published,
             },
             None => Progress::Awaiting,
         };

@@ -12,6 +12,7 @@ use trieste_control::sync::NotIts;
 use crate::config::AgentConfig;
 use crate::family::{Family, PerFamily};
 use crate::metadata;
+use crate::preferences::Preferences;
 
 /// A service as it is exported.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,10 +39,8 @@ pub(crate) struct Exported {
     pub(crate) metadata: metadata::Exported,
     /// Whether addresses count that are not ready.
     pub(crate) publishes_not_ready: bool,
-    /// Ours: how clusters are chosen, as the export says it.
-    pub(crate) routing: Option<String>,
-    /// Ours: this cluster's share of those who are sent to some cluster in turn, as the export says it.
-    pub(crate) weight: Option<String>,
+    /// Ours: what the export says of the choice among clusters.
+    pub(crate) preferences: Preferences,
     /// Whether one address for the whole set was asked for.
     pub(crate) asks_for_clusterset_ip: bool,
     /// The families that the set has such addresses of.
@@ -95,11 +94,6 @@ const NOT_EXPORTED: [&str; 5] = [
     label::ORIGINATING_NAMESPACE,
 ];
 
-/// Ours, on exports, and on imports by the oldest: how clusters are chosen.
-pub(crate) const ROUTING: &str = "trieste.io/routing";
-/// Ours, on exports: the cluster's share.
-const WEIGHT: &str = "trieste.io/weight";
-
 /// Reason of the condition `Valid` where there is no service of this name.
 const NO_SERVICE: &str = "NoService";
 /// Reason of the condition `Valid` where a service is of a type that cannot be exported.
@@ -124,10 +118,6 @@ pub(crate) fn read(
     let kind = if is_headless { ServiceImportType::Headless } else { ServiceImportType::ClusterSetIp };
     let mut labels = service.metadata.labels.clone();
     labels.retain(|key, _| !NOT_EXPORTED.contains(&key.as_str()));
-    let annotated = |key: &str| {
-        let value = export.metadata.annotations.get(key);
-        value.filter(|value| value.len() <= MAX_TEXT_LEN).cloned()
-    };
     let short = |field: &str| {
         let value = text(spec, field).filter(|value| !value.is_empty() && value.len() <= MAX_TEXT_LEN);
         value.map(str::to_owned)
@@ -145,8 +135,7 @@ pub(crate) fn read(
         traffic_distribution: short("trafficDistribution"),
         metadata: metadata::Exported::of_export(export),
         publishes_not_ready: spec.get("publishNotReadyAddresses").and_then(Value::as_bool) == Some(true),
-        routing: annotated(ROUTING),
-        weight: annotated(WEIGHT),
+        preferences: Preferences::of_export(export),
         asks_for_clusterset_ip: asks_for_clusterset_ip(export, config) && (is_annotated || !is_headless),
         set_families: config.clusterset_families(),
         untaken: None,

@@ -8,10 +8,6 @@ use trieste_dns::{
     Endpoint, Import, Label, MAX_ENDPOINTS, MAX_PORTS, Port, Protocol, ServiceKind, ServiceName, Slice,
 };
 
-/// Ours, on imports: which cluster clients are sent to, as [`trieste_dns::Routing`] is written.
-pub const ROUTING: &str = "trieste.io/routing";
-/// Ours, on imports: with a cluster's id behind it, that cluster's weight in the round robin.
-pub const WEIGHT_PREFIX: &str = "weight.trieste.io/";
 /// From Kubernetes: the service of a slice.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -53,12 +49,11 @@ pub fn import(object: &Object) -> Result<Option<(ServiceName, Import)>, Unusable
         ServiceName::parse(&metadata.namespace, &metadata.name).map_err(|error| Unusable::because(&error))?;
     let facts = ServiceImport::from_object(object).and_then(|import| import.parse());
     let facts = facts.map_err(|error| Unusable::because(&error))?;
-    let routing = match metadata.annotations.get(ROUTING) {
-        Some(text) => text.parse().map_err(|error| Unusable::because(&error))?,
-        None => trieste_dns::Routing::default(),
-    };
+    // One that cannot be is the exporter's, whose export says so; the service is served all the same.
+    let routing =
+        metadata.annotations.get(annotation::ROUTING).and_then(|text| text.parse().ok()).unwrap_or_default();
     let weights = metadata.annotations.iter().filter_map(|(key, text)| {
-        let cluster = Label::new(key.strip_prefix(WEIGHT_PREFIX)?).ok()?;
+        let cluster = Label::new(key.strip_prefix(annotation::WEIGHT_PREFIX)?).ok()?;
         Some((cluster, text.parse().ok()?))
     });
     let ports = facts.ports.iter().filter_map(|import| port(&import.name, &import.protocol, import.port));

@@ -20,6 +20,7 @@ mod merged;
 mod migration;
 mod names;
 mod networks;
+mod preferences;
 mod set;
 mod simulation;
 mod transitions;

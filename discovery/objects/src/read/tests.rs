@@ -35,9 +35,9 @@ fn an_import_of_the_set_is_read() {
         "type": "ClusterSetIP", "ips": ["243.0.0.1"],
         "ports": [{"name": "http", "protocol": "TCP", "port": 80}, {"protocol": "XYZ", "port": 81}],
     }));
-    object.metadata.annotations.insert(ROUTING.to_owned(), "nearest".to_owned());
-    object.metadata.annotations.insert(format!("{WEIGHT_PREFIX}east"), "5".to_owned());
-    object.metadata.annotations.insert(format!("{WEIGHT_PREFIX}west"), "many".to_owned());
+    object.metadata.annotations.insert(annotation::ROUTING.to_owned(), "nearest".to_owned());
+    object.metadata.annotations.insert(format!("{}east", annotation::WEIGHT_PREFIX), "5".to_owned());
+    object.metadata.annotations.insert(format!("{}west", annotation::WEIGHT_PREFIX), "many".to_owned());
     let (name, read) = import(&object).unwrap().unwrap();
     assert_eq!(name.to_string(), "shop/web");
     assert_eq!((read.kind, read.ports.len()), (ServiceKind::ClusterSetIp, 1));
@@ -88,9 +88,13 @@ fn an_import_that_cannot_be_says_why() {
     let error = |spec| import(&import_object(&spec)).unwrap_err().to_string();
     assert!(!error(json!({"type": "Other"})).is_empty());
     assert!(error(json!({"type": "ClusterSetIP", "ips": ["nowhere"]})).contains("spec.ips[0]"));
-    let mut object = import_object(&json!({"type": "Headless"}));
-    object.metadata.annotations.insert(ROUTING.to_owned(), "far".to_owned());
-    assert!(import(&object).unwrap_err().to_string().contains("far"));
+}
+
+#[test]
+fn a_service_whose_routing_cannot_be_is_chosen_as_by_default() {
+    let mut object = import_object(&json!({"type": "ClusterSetIP"}));
+    object.metadata.annotations.insert(annotation::ROUTING.to_owned(), "far".to_owned());
+    assert_eq!(import(&object).unwrap().unwrap().1.routing, Routing::RoundRobin);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A service that is broken at each step of the walk: exactly that step says so.
 
 use serde_json::json;
-use trieste_control::api::Object;
+use trieste_control::api::{Object, annotation};
 
 use super::answers::Expected;
 use super::evidence::Deployment;
@@ -142,7 +142,7 @@ const OBJECT_CASES: [ObjectCase; 13] = [
         |objects| {
             objects.slices.remove(0);
             objects.imports = vec![import("web", "ClusterSetIP", &["east"])];
-            let key = trieste_discovery_objects::read::ROUTING.to_owned();
+            let key = annotation::ROUTING.to_owned();
             objects.imports[0].metadata.annotations.insert(key, "local-only".to_owned());
         },
         "Checking that gateways are connected to exporting clusters",
