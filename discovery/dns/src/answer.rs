@@ -70,11 +70,8 @@ fn in_zone(
     if labels == 1 {
         return write(Node::Empty, reply);
     }
-    let namespace = records.namespace(name.wire(labels - 2, labels - 1));
-    if !namespace.is_local && !settings.answers_missing_namespaces {
-        return write(Node::Absent, reply);
-    }
     if labels == 2 {
+        let namespace = records.namespace(name.wire(0, 1));
         return write(if namespace.services > 0 { Node::Empty } else { Node::Absent }, reply);
     }
     let key = name.wire(labels - 3, labels - 1);

@@ -42,8 +42,6 @@ pub struct Answered<'r> {
 /// A namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Namespace {
-    /// Whether the own cluster has it.
-    pub(crate) is_local: bool,
     /// The number of imported services in it.
     pub(crate) services: u32,
 }

@@ -23,8 +23,6 @@ pub struct Settings {
     pub networks: Vec<IpNet>,
     /// Addresses at which the cluster reaches this server: those of `ns.dns.ZONE`.
     pub addresses: Vec<IpAddr>,
-    /// Whether services are answered whose namespace the own cluster does not have.
-    pub answers_missing_namespaces: bool,
     /// Whether a cluster's part of a service has a name, `cluster.svc.ns`, as upstream has it. The Multi-Cluster Services API
     /// wants none but those of hosts.
     pub has_cluster_names: bool,
@@ -58,7 +56,6 @@ impl Settings {
             ttl,
             networks: Vec::new(),
             addresses: Vec::new(),
-            answers_missing_namespaces: false,
             has_cluster_names: true,
         })
     }

@@ -48,10 +48,6 @@ pub enum Change {
     Slice(ServiceName, Label, Box<str>, Slice),
     /// A slice is gone.
     SliceRemoved(ServiceName, Label, Box<str>),
-    /// The own cluster has a namespace.
-    Namespace(Label),
-    /// The own cluster has a namespace no more.
-    NamespaceRemoved(Label),
     /// The gateways have found how a cluster can be reached; `None` if they have no record of it any more.
     Cluster(Label, Option<ClusterState>),
     /// Whether clusters count as connected that no gateway has a record of: as long as there is no gateway.
@@ -119,8 +115,6 @@ impl Writer {
                 return self.add_slice(&name, &cluster, slice, content);
             }
             Change::SliceRemoved(name, cluster, slice) => self.remove_slice(&name, &cluster, &slice),
-            Change::Namespace(label) => self.set_namespace(&label, true),
-            Change::NamespaceRemoved(label) => self.set_namespace(&label, false),
             Change::Cluster(id, state) => return self.set_cluster(&id, state),
             Change::UnknownClusters { are_up } => {
                 if self.are_unknown_up.swap(are_up, Ordering::Relaxed) != are_up {
@@ -204,17 +198,6 @@ impl Writer {
         self.remove_unused_cluster(id);
     }
 
-    fn set_namespace(&mut self, label: &Label, is_local: bool) {
-        let mut wire = Vec::new();
-        label.write(&mut wire);
-        let namespace = self.records.namespace(&wire);
-        if namespace.is_local != is_local {
-            let copied = self.records.set_namespace(&wire, Namespace { is_local, ..namespace });
-            self.copied += count(copied);
-            self.records.set_changed();
-        }
-    }
-
     fn set_cluster(&mut self, id: &Label, state: Option<ClusterState>) -> Result<(), ChangeError> {
         if state.is_none() && !self.clusters.contains_key(id) {
             return Ok(());
@@ -278,7 +261,7 @@ impl Writer {
         let namespace = self.records.namespace(name.namespace_wire());
         let services = i64::from(namespace.services) + change;
         let services = u32::try_from(services).unwrap_or(0);
-        let namespace = Namespace { services, ..namespace };
+        let namespace = Namespace { services };
         self.copied += count(self.records.set_namespace(name.namespace_wire(), namespace));
     }
 

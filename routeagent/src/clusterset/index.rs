@@ -262,7 +262,7 @@ impl ClustersetIndex {
                     touched.extend(self.services.keys().cloned());
                     Change::UnknownClusters { are_up }
                 }
-                other @ (Change::Namespace(_) | Change::NamespaceRemoved(_) | Change::Synced) => other,
+                Change::Synced => Change::Synced,
             };
             if let Err(error) = self.writer.apply(change) {
                 tracing::warn!(%error, "change of clusterset IPs exceeds a bound");

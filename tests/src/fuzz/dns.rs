@@ -25,7 +25,6 @@ pub(super) fn target(data: &[u8]) {
     let mut settings = Settings::new(zones, 5).expect("settings");
     settings.networks =
         ["243.0.0.0/20", "fd00:243::/48"].map(|network| network.parse().expect("a network")).to_vec();
-    settings.answers_missing_namespaces = true;
     let (mut writer, records) = Writer::new(label("west"));
     let mut now = Instant::now();
     let mut stream = Stream::new(StreamTimes::default(), now);

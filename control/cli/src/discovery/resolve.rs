@@ -134,8 +134,7 @@ fn from_objects(
 ) -> anyhow::Result<Resolved> {
     let parsed =
         zones.iter().map(|zone| Zone::new(zone)).collect::<Result<_, _>>().context("the set's zones")?;
-    let mut settings = Settings::new(parsed, trieste_dns::DEFAULT_TTL).context("the set's zones")?;
-    settings.answers_missing_namespaces = true;
+    let settings = Settings::new(parsed, trieste_dns::DEFAULT_TTL).context("the set's zones")?;
     let records = discovery.snapshot.records();
     let key = trieste_dns::ServiceName::parse(&service.namespace, &service.name).ok();
     let survey = key.as_ref().and_then(|key| records.survey(key));

@@ -92,8 +92,7 @@ pub(crate) fn server() -> (Vec<udp::Worker>, SocketAddr) {
         &of(Kind::EndpointSlice),
         &of(Kind::Gateway),
     );
-    let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-    settings.answers_missing_namespaces = true;
+    let settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
     let workers =
         udp::begin("127.0.0.1:0".parse().unwrap(), 1, snapshot.records(), &Arc::new(settings)).unwrap();
     let address = workers[0].address();

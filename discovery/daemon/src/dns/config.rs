@@ -147,8 +147,6 @@ impl Options {
         settings.networks = self.clusterset_ip_cidrs.0.clone();
         settings.addresses = self.addresses.0.clone();
         settings.has_cluster_names = self.cluster_names;
-        // A cluster has no import in a namespace that it does not have.
-        settings.answers_missing_namespaces = true;
         let threads = match self.threads {
             Some(count) => {
                 ensure!((1..=THREADS).contains(&count), "--threads {count}: 1 to {THREADS} are possible");
@@ -189,11 +187,8 @@ mod tests {
     #[test]
     fn defaults_are_upstreams() {
         let config = config(&["--store=dir:/x"]).unwrap();
-        assert_eq!(config.settings, {
-            let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-            settings.answers_missing_namespaces = true;
-            settings
-        });
+        let zones = vec![Zone::new("clusterset.local").unwrap()];
+        assert_eq!(config.settings, Settings::new(zones, 5).unwrap());
         assert_eq!(config.listen, ["[::]:53".parse().unwrap()]);
         let http: Vec<_> = config.http.iter().map(ToString::to_string).collect();
         assert_eq!(http, ["[::]:8080", "[::]:8181", "[::]:9153"]);

@@ -197,8 +197,7 @@ mod tests {
         let slice = Slice { endpoints: vec![endpoint], ..Slice::default() };
         writer.apply(Change::Import(name.clone(), Import::default())).unwrap();
         writer.apply(Change::Slice(name, Label::new("east").unwrap(), "a".into(), slice)).unwrap();
-        let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-        settings.answers_missing_namespaces = true;
+        let settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
         let query =
             b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x03web\x04shop\x03svc\x0aclusterset\x05local\0\0\x01\0\x01";
         let counters = Counters::new(Transport::Udp);

@@ -18,9 +18,7 @@ pub(crate) fn query(name: &str) -> Vec<u8> {
 }
 
 pub(crate) fn settings() -> Settings {
-    let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-    settings.answers_missing_namespaces = true;
-    settings
+    Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap()
 }
 
 /// The code of an answer, and its addresses in order.

@@ -32,7 +32,7 @@ pub(crate) struct Reply {
 }
 
 impl Server {
-    /// A server with nothing but namespace `shop`, all of which has been read.
+    /// A server with nothing, all of which has been read.
     pub(crate) fn new() -> Self {
         let zones = vec![Zone::new("clusterset.local").unwrap(), Zone::new("example.org").unwrap()];
         let mut settings = Settings::new(zones, 5).unwrap();
@@ -40,7 +40,6 @@ impl Server {
         settings.addresses = vec!["10.96.0.53".parse().unwrap()];
         let (writer, records) = Writer::new(label("west"));
         let mut server = Self { writer, records, settings };
-        server.apply(Change::Namespace(label("shop")));
         server.apply(Change::Synced);
         server
     }

@@ -127,25 +127,10 @@ fn a_clusters_id_bypasses_health() {
 }
 
 #[test]
-fn a_missing_namespace_hides_its_services() {
-    let mut server = remote();
-    server.apply(Change::NamespaceRemoved(label("shop")));
-    for question in [WEB, "shop.svc.clusterset.local", &format!("east.{WEB}")] {
-        assert_eq!(server.ask(question, Rtype::A).rcode, Rcode::NXDOMAIN, "{question}");
-    }
-    server.settings.answers_missing_namespaces = true;
-    assert_eq!(server.data(WEB, Rtype::A), ["10.2.0.1"]);
-    server.settings.answers_missing_namespaces = false;
-    server.apply(Change::Namespace(label("shop")));
-    assert_eq!(server.data(WEB, Rtype::A), ["10.3.0.1"]);
-}
-
-#[test]
 fn nothing_is_denied_before_all_has_been_read() {
     let mut server = Server::new();
     let (writer, records) = Writer::new(label("west"));
     (server.writer, server.records) = (writer, records);
-    server.apply(Change::Namespace(label("shop")));
     let reply = server.ask(WEB, Rtype::A);
     assert_eq!((reply.rcode, reply.authorities.len()), (Rcode::SERVFAIL, 0));
     assert_eq!(server.ask("x.clusterset.org", Rtype::A).rcode, Rcode::REFUSED);

@@ -277,7 +277,6 @@ fn a_cluster_may_be_called_as_a_protocol_is() {
 fn the_same_name_in_two_namespaces_is_two_services() {
     let mut server = server();
     let other = ServiceName::parse("office", "web").unwrap();
-    server.apply(Change::Namespace(label("office")));
     server.apply(Change::Import(other.clone(), Import { kind: ServiceKind::Headless, ..Import::default() }));
     assert_eq!(server.data(&format!("web.office.svc.{ZONE}"), Rtype::A), Vec::<String>::new());
     server.apply(Change::ImportRemoved(other));

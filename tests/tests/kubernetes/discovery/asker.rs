@@ -19,8 +19,7 @@ pub(super) fn serve(runtime: &Runtime, store: &KubeStore) -> udp::Worker {
     let (writer, records) = Writer::new(west.clone());
     let (progress, followed) = (watch::Sender::new(Progress::default()), store.clone());
     runtime.spawn(async move { follow(&followed, "", west, writer, &progress).await });
-    let mut settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
-    settings.answers_missing_namespaces = true;
+    let settings = Settings::new(vec![Zone::new("clusterset.local").unwrap()], 5).unwrap();
     udp::begin("127.0.0.1:0".parse().unwrap(), 1, &records, &Arc::new(settings)).unwrap().remove(0)
 }
 
