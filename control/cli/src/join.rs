@@ -111,6 +111,9 @@ struct NameArgs {
     /// Export and import services, and answer their names [default: if the broker has service discovery]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     service_discovery: Option<bool>,
+    /// Answer names also of services whose namespace this cluster does not have [default: false, as Lighthouse]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    missing_namespaces: Option<bool>,
     /// Give services one address for the whole set whose exports say nothing of it [default: as the broker]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_clusterset_ip: Option<bool>,
@@ -389,6 +392,7 @@ impl JoinArgs {
         if let Some(wanted) = names.service_discovery {
             member.declines_service_discovery = !wanted;
         }
+        take(&mut member.answers_missing_namespaces, names.missing_namespaces.as_ref());
         take(&mut member.coredns_custom_config, names.coredns_custom_configmap.as_ref());
         if !names.custom_domains.is_empty() {
             member.custom_domains.clone_from(&names.custom_domains);

@@ -87,7 +87,7 @@ async fn of_store(location: &Location, namespace: &str, wants: Wants) -> anyhow:
         Wants::RouteAgents => list::<RouteAgent>(&store, location, namespace).await?,
         Wants::Gateways | Wants::Cluster | Wants::AllPossible | Wants::Services => Vec::new(),
     };
-    let services = services(&store, location, &gateways, wants).await?;
+    let services = services(&store, (location, namespace), &gateways, wants).await?;
     for problem in store.problems() {
         remark(&format!("warning: {problem}; ignored"));
     }
@@ -104,7 +104,7 @@ async fn of_store(location: &Location, namespace: &str, wants: Wants) -> anyhow:
 /// Reads the services, if they are wanted.
 async fn services(
     store: &AnyStore,
-    location: &Location,
+    (location, namespace): (&Location, &str),
     gateways: &[Gateway],
     wants: Wants,
 ) -> anyhow::Result<Option<Discovery>> {
@@ -112,7 +112,7 @@ async fn services(
         return Ok(None);
     }
     let gateways = gateways.iter().map(Resource::to_object).collect();
-    match Lists::Store(store, location).objects(gateways).await {
+    match Lists::Store(store, location).objects(gateways, namespace).await {
         Ok(objects) => Ok(Some(Discovery::new(objects))),
         Err(error) if wants == Wants::AllPossible => {
             remark(&format!("warning: no services are shown: {error:#}"));

@@ -92,6 +92,8 @@ pub mod annotation {
     /// Ours, on imports: the service's IPv6 address for the whole set. Upstream's definition of the kind lets `spec.ips` have one
     /// address, which is the IPv4 one.
     pub const CLUSTERSET_IPV6: &str = "trieste.io/clusterset-ipv6";
+    /// Ours, on imports and slices in the operator's namespace: `true` says that they stand there for want of their own namespace.
+    pub const DISPLACED: &str = "trieste.io/displaced";
     /// Service discovery, on imports: with a cluster's ID behind it, when that cluster began to export the service, in Unix
     /// nanoseconds.
     pub const TIMESTAMP_PREFIX: &str = "timestamp.submariner.io/";

@@ -17,6 +17,7 @@ mod cluster;
 mod cluster_networks;
 mod condition;
 pub mod crd;
+mod displaced;
 mod duration;
 mod egress;
 mod endpoint;
@@ -44,6 +45,7 @@ pub use broker::{Broker, BrokerSpec};
 pub use cluster::{Cluster, ClusterFacts, ClusterSpec};
 pub use cluster_networks::ClusterNetworks;
 pub use condition::{Condition, ConditionStatus};
+pub use displaced::{displace, placed};
 pub use duration::{GoDuration, GoDurationError};
 pub use egress::{
     ClusterGlobalEgressIp, ClusterGlobalEgressIpSpec, EgressStatus, GlobalEgressIp, GlobalEgressIpSpec,

@@ -15,6 +15,8 @@ pub struct AgentConfig {
     pub broker_namespace: String,
     /// Whether others reach this cluster's services by global addresses.
     pub has_globalnet: bool,
+    /// Whether services are imported whose namespace this cluster does not have: into its own imports' namespace.
+    pub imports_missing_namespaces: bool,
     /// Whether services have one address for all clusters whose exports say nothing of it.
     pub gives_clusterset_ips: bool,
     /// The blocks that this cluster gives such addresses of.
@@ -33,6 +35,7 @@ impl AgentConfig {
             namespace: "submariner-operator".to_owned(),
             broker_namespace: "submariner-k8s-broker".to_owned(),
             has_globalnet: false,
+            imports_missing_namespaces: false,
             gives_clusterset_ips: false,
             clusterset_ip_cidrs: Vec::new(),
             clusterset_ip_ranges: Vec::new(),

@@ -371,7 +371,7 @@ impl Controller for AgentController {
             is_complete,
             is_settled: is_complete && view.is_idle && self.held.is_empty(),
             exports: self.state.count(Slot::LocalImport),
-            imports: self.state.count(Slot::Import),
+            imports: self.state.count(Slot::Import) + self.state.count(Slot::DisplacedImport),
             problem: view.problem().map(str::to_owned),
             refused_certificate: self.refused_certificate.clone(),
             refused: refused.collect(),

@@ -1,6 +1,6 @@
 //! Of which service an object is, and in what part: said by its kind, its labels and where it is.
 
-use trieste_control::api::{GlobalIngressIp, Kind, Object, Resource as _, label};
+use trieste_control::api::{GlobalIngressIp, Kind, Object, Resource as _, label, placed};
 
 use crate::admit::LOCAL_SERVICE;
 use crate::config::AgentConfig;
@@ -36,6 +36,10 @@ fn slice_here(config: &AgentConfig, slice: &Object) -> Option<(ServiceName, Slot
         return Some((ServiceName::new(namespace, service), Slot::Source));
     }
     let is_own = name::source_cluster(slice)? == config.cluster_id;
+    if let Some(placed) = placed(slice, &config.namespace) {
+        let is_copy = !is_own && slice.metadata.origin().is_some();
+        return ServiceName::of_labels(&placed).filter(|_| is_copy).map(|name| (name, Slot::DisplacedCopy));
+    }
     if is_own && name::is_former(slice) && slice.metadata.origin().is_none() {
         let service = slice.metadata.labels.get(label::SERVICE_NAME)?;
         return Some((ServiceName::new(namespace, service), Slot::Own));
@@ -50,6 +54,9 @@ fn slice_here(config: &AgentConfig, slice: &Object) -> Option<(ServiceName, Slot
 }
 
 fn import_here(config: &AgentConfig, import: &Object) -> Option<(ServiceName, Slot)> {
+    if let Some(placed) = placed(import, &config.namespace) {
+        return Some((ServiceName::of(&placed), Slot::DisplacedImport));
+    }
     if import.metadata.annotations.contains_key(label::SERVICE_NAME) {
         // The broker's, where that is in this cluster.
         return None;

@@ -11,7 +11,9 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use trieste_control::api::{ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, label};
+use trieste_control::api::{
+    ImportPort, Kind, Object, ObjectMeta, ServiceImportType, annotation, displace, label,
+};
 use trieste_control::runner::Write;
 use trieste_control::sync::Networks;
 
@@ -187,39 +189,84 @@ fn replace(writes: &mut Vec<Write>, existing: &BTreeMap<String, Object>, wanted:
     writes.extend(extra.map(|(_, slice)| Write::Delete(slice.stub())));
 }
 
-/// Plans the copies of what the broker has. Returns `true` if one is kept that would have to go.
+/// Copies of what the broker has of a service.
+#[derive(Debug, Default)]
+struct Copies {
+    import: Option<Object>,
+    slices: Vec<Object>,
+}
+
+/// Plans the copies of what the broker has: in the service's namespace, or where that is missing and missing ones are imported,
+/// displaced. Returns `true` if one is kept that would have to go.
 fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
-    let (row, is_wanted) = (view.row, view.has_namespace && !view.config.withdraws);
-    let foreign = row
-        .foreign
-        .iter()
-        .filter(|(name, _)| is_wanted && !row.sources.contains_key(*name) && !row.own.contains_key(*name));
-    let foreign = foreign.map(|(_, slice)| {
-        let mut copy = slices::for_here(slice, &view.name.namespace);
-        owned::restrict(&mut copy, slice.metadata.origin().unwrap_or_default(), view.networks);
-        copy
-    });
-    let foreign: Vec<Object> = foreign.collect();
-    let wanted = foreign.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
-    let mut planned = Vec::new();
-    replace(&mut planned, &row.copies, &wanted);
-    let aggregate = row.aggregate.as_ref().filter(|_| is_wanted);
-    match (&row.import, aggregate.map(|aggregate| copy_of(aggregate, view))) {
-        (None, Some(wanted)) => planned.push(Write::Create(wanted)),
-        (Some(found), Some(wanted)) => planned.extend(update(found, &amended(found, &wanted))),
-        (Some(found), None) => planned.push(Write::Delete(found.stub())),
-        (None, None) => {}
+    let (row, config) = (view.row, view.config);
+    let is_displaced = !view.has_namespace && config.imports_missing_namespaces;
+    let is_wanted = !config.withdraws && (view.has_namespace || is_displaced);
+    let mut here = if is_wanted { wanted_copies(view) } else { Copies::default() };
+    let mut displaced = Copies::default();
+    if is_displaced {
+        std::mem::swap(&mut here, &mut displaced);
+        let copies = displaced.import.iter_mut().chain(&mut displaced.slices);
+        copies.for_each(|copy| displace(copy, &config.namespace));
     }
+    let mut planned = Vec::new();
+    bring(&mut planned, (&row.import, &row.copies), &here);
+    bring(&mut planned, (&row.displaced_import, &row.displaced_copies), &displaced);
+    planned.retain(|write| !matches!(write, Write::Delete(object) if is_awaited(view, object, &here)));
     let before = planned.len();
     let is_others = |object: &Object| {
-        let own = &view.config.cluster_id;
+        let imports = [&row.import, &row.displaced_import];
         object.kind != Kind::ServiceImport
-            || row.import.as_ref().is_some_and(|import| aggregate::is_shared(import, own))
+            || imports.into_iter().flatten().any(|import| aggregate::is_shared(import, &config.cluster_id))
     };
     planned.retain(|write| !matches!(write, Write::Delete(object) if view.keeps_copies && is_others(object)));
     let is_keeping = planned.len() < before;
     writes.append(&mut planned);
     is_keeping
+}
+
+/// Returns the copies of what the broker has, as they are in the service's namespace.
+fn wanted_copies(view: &View<'_>) -> Copies {
+    let row = view.row;
+    let is_free = |name: &String| !row.sources.contains_key(name) && !row.own.contains_key(name);
+    let foreign = row.foreign.iter().filter(|(name, _)| is_free(name)).map(|(_, slice)| {
+        let mut copy = slices::for_here(slice, &view.name.namespace);
+        owned::restrict(&mut copy, slice.metadata.origin().unwrap_or_default(), view.networks);
+        copy
+    });
+    let slices = foreign.collect();
+    Copies { import: row.aggregate.as_ref().map(|aggregate| copy_of(aggregate, view)), slices }
+}
+
+/// Brings copies in one namespace to what is wanted there.
+fn bring(
+    writes: &mut Vec<Write>,
+    (import, slices): (&Option<Object>, &BTreeMap<String, Object>),
+    wanted: &Copies,
+) {
+    let named = wanted.slices.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
+    replace(writes, slices, &named);
+    match (import, &wanted.import) {
+        (None, Some(wanted)) => writes.push(Write::Create(wanted.clone())),
+        (Some(found), Some(wanted)) => writes.extend(update(found, &amended(found, wanted))),
+        (Some(found), None) => writes.push(Write::Delete(found.stub())),
+        (None, None) => {}
+    }
+}
+
+/// Returns whether a displaced copy, which is to go, is the only one until the service's namespace, which has come, has one too.
+fn is_awaited(view: &View<'_>, copy: &Object, here: &Copies) -> bool {
+    if copy.metadata.namespace == view.name.namespace {
+        return false;
+    }
+    let name = &copy.metadata.name;
+    match copy.kind == Kind::ServiceImport {
+        true => here.import.is_some() && view.row.import.is_none(),
+        false => {
+            let is_wanted = here.slices.iter().any(|slice| slice.metadata.name == *name);
+            is_wanted && !view.row.copies.contains_key(name)
+        }
+    }
 }
 
 /// Returns the broker's import as it is in the service's namespace.

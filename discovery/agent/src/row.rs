@@ -23,6 +23,10 @@ pub(crate) enum Slot {
     Import,
     /// The copy of another cluster's slice.
     Copy,
+    /// The copy of the broker's import that stands in the operator's namespace.
+    DisplacedImport,
+    /// The copy of another cluster's slice that stands in the operator's namespace.
+    DisplacedCopy,
     /// The broker's import.
     Aggregate,
     /// This cluster's slice on the broker.
@@ -42,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) own: BTreeMap<String, Object>,
     pub(crate) import: Option<Object>,
     pub(crate) copies: BTreeMap<String, Object>,
+    pub(crate) displaced_import: Option<Object>,
+    pub(crate) displaced_copies: BTreeMap<String, Object>,
     pub(crate) aggregate: Option<Object>,
     pub(crate) published: BTreeMap<String, Object>,
     pub(crate) foreign: BTreeMap<String, Object>,
@@ -64,6 +70,8 @@ impl Row {
             Slot::Own => Entry::Many(&mut self.own),
             Slot::Import => Entry::One(&mut self.import),
             Slot::Copy => Entry::Many(&mut self.copies),
+            Slot::DisplacedImport => Entry::One(&mut self.displaced_import),
+            Slot::DisplacedCopy => Entry::Many(&mut self.displaced_copies),
             Slot::Aggregate => Entry::One(&mut self.aggregate),
             Slot::Published => Entry::Many(&mut self.published),
             Slot::Foreign => Entry::Many(&mut self.foreign),
@@ -82,9 +90,15 @@ impl Row {
     /// what it is copied from, or to.
     pub(crate) fn share_body(&mut self, slot: Slot, name: &str) {
         match slot {
-            Slot::Foreign | Slot::Copy => share(self.foreign.get(name), self.copies.get_mut(name)),
+            Slot::Foreign | Slot::Copy | Slot::DisplacedCopy => {
+                share(self.foreign.get(name), self.copies.get_mut(name));
+                share(self.foreign.get(name), self.displaced_copies.get_mut(name));
+            }
             Slot::Own | Slot::Published => share(self.own.get(name), self.published.get_mut(name)),
-            Slot::Aggregate | Slot::Import => share(self.aggregate.as_ref(), self.import.as_mut()),
+            Slot::Aggregate | Slot::Import | Slot::DisplacedImport => {
+                share(self.aggregate.as_ref(), self.import.as_mut());
+                share(self.aggregate.as_ref(), self.displaced_import.as_mut());
+            }
             Slot::Export | Slot::Service | Slot::Source | Slot::Ingress | Slot::LocalImport => {}
         }
     }
@@ -108,6 +122,8 @@ impl Row {
             Slot::Own => self.own.get(name),
             Slot::Import => self.import.as_ref(),
             Slot::Copy => self.copies.get(name),
+            Slot::DisplacedImport => self.displaced_import.as_ref(),
+            Slot::DisplacedCopy => self.displaced_copies.get(name),
             Slot::Aggregate => self.aggregate.as_ref(),
             Slot::Published => self.published.get(name),
             Slot::Foreign => self.foreign.get(name),
@@ -118,7 +134,14 @@ impl Row {
     pub(crate) fn is_empty(&self) -> bool {
         let one = [&self.export, &self.service, &self.local_import, &self.import, &self.aggregate];
         let many = [&self.sources, &self.ingress, &self.own, &self.copies, &self.published, &self.foreign];
-        one.into_iter().all(Option::is_none) && many.into_iter().all(BTreeMap::is_empty)
+        let is_displaced = self.displaced_import.is_some() || !self.displaced_copies.is_empty();
+        !is_displaced && one.into_iter().all(Option::is_none) && many.into_iter().all(BTreeMap::is_empty)
+    }
+
+    /// Returns whether there is a copy here of anything that the broker has.
+    pub(crate) fn is_copied(&self) -> bool {
+        let has_import = self.import.is_some() || self.displaced_import.is_some();
+        has_import || !self.copies.is_empty() || !self.displaced_copies.is_empty()
     }
 }
 

@@ -157,6 +157,8 @@ impl State {
             | Slot::Own
             | Slot::Import
             | Slot::Copy
+            | Slot::DisplacedImport
+            | Slot::DisplacedCopy
             | Slot::Published
             | Slot::Foreign => None,
         };
@@ -177,14 +179,13 @@ impl State {
 
     /// Returns `true` if the broker has nothing of any other cluster, while there are copies of what others had.
     pub(crate) fn is_emptied(&self) -> bool {
-        self.foreign.is_empty() && self.shared_imports == 0 && self.count(Slot::Copy) + self.shared_copies > 0
+        let copies = self.count(Slot::Copy) + self.count(Slot::DisplacedCopy) + self.shared_copies;
+        self.foreign.is_empty() && self.shared_imports == 0 && copies > 0
     }
 
     /// Returns the services of which there are copies here.
     pub(crate) fn copied(&self) -> BTreeSet<ServiceName> {
-        let is_copied = |row: &Row| row.import.is_some() || !row.copies.is_empty();
-        let copied = self.rows.iter().filter(|(_, row)| is_copied(row));
-        copied.map(|(name, _)| name.clone()).collect()
+        self.rows.iter().filter(|(_, row)| row.is_copied()).map(|(name, _)| name.clone()).collect()
     }
 
     /// Takes in an event. Returns the services that it concerns.
@@ -308,7 +309,7 @@ impl State {
         if store == BROKER && !self.admit(slot, &key, &object, is_logged) {
             return;
         }
-        if slot == Slot::Import && self.is_shared(&object) {
+        if is_import_copy(slot) && self.is_shared(&object) {
             self.shared_copies += 1;
         }
         touched.insert(name.clone());
@@ -343,7 +344,7 @@ impl State {
             } else if slot == Some(Slot::Aggregate) {
                 self.held.remove(&key.name);
                 self.shared_imports -= usize::from(is_shared);
-            } else if slot == Some(Slot::Import) && is_shared {
+            } else if slot.is_some_and(is_import_copy) && is_shared {
                 self.shared_copies -= 1;
             }
         }
@@ -480,6 +481,11 @@ impl State {
             self.held.remove(&key.name);
         }
     }
+}
+
+/// Returns whether a part of a service is a copy of the broker's import.
+fn is_import_copy(slot: Slot) -> bool {
+    matches!(slot, Slot::Import | Slot::DisplacedImport)
 }
 
 /// Returns whether the agent does without a kind that a store does not let it read: the Clusters of a set without gateways, whose

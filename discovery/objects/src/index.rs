@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trieste_control::api::Object;
+use trieste_control::api::{Object, placed};
 use trieste_control::store::StoreEvent;
-use trieste_dns::{Change, Label, ServiceName};
+use trieste_dns::{Change, Import, Label, ServiceName};
 
 use crate::read::{self, Unusable};
 
@@ -32,7 +32,14 @@ type Key = (String, String);
 #[derive(Debug)]
 pub struct Index {
     local: Label,
+    /// The namespace in which objects stand whose own is missing; empty if none are read.
+    operator: String,
     known: BTreeMap<Source, BTreeMap<Key, Entry>>,
+    /// Services with an import in their own namespace.
+    placed: BTreeSet<ServiceName>,
+    /// The imports of services whose namespace is missing. They count where there is none in the service's own: while that comes,
+    /// there are both.
+    displaced: BTreeMap<ServiceName, Import>,
     /// Slices of services of this cluster whose own addresses are to be answered; by their names.
     global: BTreeMap<LocalService, BTreeSet<Key>>,
     has_other_global: bool,
@@ -56,7 +63,11 @@ enum Content {
     /// It cannot be used.
     Unusable,
     Import(ServiceName),
+    /// An import whose namespace is missing.
+    DisplacedImport(ServiceName),
     Slice(ServiceName, Label),
+    /// A slice whose namespace is missing.
+    DisplacedSlice(ServiceName, Label),
     /// A slice of global addresses in this cluster.
     Global(LocalService),
 }
@@ -65,8 +76,24 @@ impl Index {
     /// Creates the index of a cluster.
     #[must_use]
     pub fn new(local: Label) -> Self {
-        let (known, global) = (BTreeMap::new(), BTreeMap::new());
-        Self { local, known, global, has_other_global: false, listed: BTreeSet::new(), unusable: 0 }
+        Self {
+            local,
+            operator: String::new(),
+            known: BTreeMap::new(),
+            placed: BTreeSet::new(),
+            displaced: BTreeMap::new(),
+            global: BTreeMap::new(),
+            has_other_global: false,
+            listed: BTreeSet::new(),
+            unusable: 0,
+        }
+    }
+
+    /// Reads also what stands in the operator's namespace, because its own is missing; in none if the name is empty.
+    #[must_use]
+    pub fn with_displaced_in(mut self, operator: &str) -> Self {
+        operator.clone_into(&mut self.operator);
+        self
     }
 
     /// Handles an event. Returns the changes that follow, in order, and objects that cannot be used, with the reason: each once
@@ -144,10 +171,24 @@ impl Index {
                 self.global.entry(service.clone()).or_default().insert(key.clone());
             }
             Content::Unusable if !self.is_unusable(source, &key) => self.unusable += 1,
-            Content::Nowhere | Content::Unusable | Content::Import(_) | Content::Slice(..) => {}
+            Content::Import(name) => drop(self.placed.insert(name.clone())),
+            Content::Nowhere
+            | Content::Unusable
+            | Content::DisplacedImport(_)
+            | Content::Slice(..)
+            | Content::DisplacedSlice(..) => {}
         }
-        out.0.extend(change);
+        out.0.extend(change.and_then(|change| self.note_displaced(&content, change)));
         self.known.entry(source.clone()).or_default().insert(key, Entry { version, content });
+    }
+
+    /// Keeps an import whose namespace is missing. Returns the change, unless the service has an import in its own namespace.
+    fn note_displaced(&mut self, content: &Content, change: Change) -> Option<Change> {
+        if let (Content::DisplacedImport(name), Change::Import(_, import)) = (content, &change) {
+            self.displaced.insert(name.clone(), import.clone());
+            return (!self.placed.contains(name)).then_some(change);
+        }
+        Some(change)
     }
 
     fn is_unusable(&self, source: &Source, key: &Key) -> bool {
@@ -159,11 +200,21 @@ impl Index {
     fn read(&self, source: &Source, object: &Object) -> Result<(Content, Option<Change>), Unusable> {
         let slice = object.metadata.name.as_str();
         match source {
-            Source::Imports => Ok(match read::import(object)? {
-                Some((name, import)) => (Content::Import(name.clone()), Some(Change::Import(name, import))),
-                None => (Content::Nowhere, None),
-            }),
+            Source::Imports => {
+                let displaced = placed(object, &self.operator);
+                let Some((name, import)) = read::import(displaced.as_ref().unwrap_or(object))? else {
+                    return Ok((Content::Nowhere, None));
+                };
+                let change = Some(Change::Import(name.clone(), import));
+                Ok(match displaced {
+                    Some(_) => (Content::DisplacedImport(name), change),
+                    None => (Content::Import(name), change),
+                })
+            }
             Source::Exported => {
+                if let Some(displaced) = placed(object, &self.operator) {
+                    return self.read_displaced(&displaced, displaced_name(&key(object)));
+                }
                 let Some(exported) = read::exported(object)? else { return Ok((Content::Nowhere, None)) };
                 if exported.is_global && exported.cluster == self.local {
                     let namespace = object.metadata.namespace.clone();
@@ -184,12 +235,39 @@ impl Index {
         }
     }
 
+    /// Reads a slice whose namespace is missing; it is another cluster's.
+    fn read_displaced(
+        &self,
+        placed: &Object,
+        slice: Box<str>,
+    ) -> Result<(Content, Option<Change>), Unusable> {
+        let exported = read::exported(placed)?.filter(|exported| exported.cluster != self.local);
+        let Some(exported) = exported else { return Ok((Content::Nowhere, None)) };
+        let content = Content::DisplacedSlice(exported.service.clone(), exported.cluster.clone());
+        Ok((content, Some(Change::Slice(exported.service, exported.cluster, slice, exported.slice))))
+    }
+
     fn remove(&mut self, source: &Source, key: &Key, changes: &mut Vec<Change>) {
         let Some(known) = self.known.get_mut(source).and_then(|known| known.remove(key)) else { return };
         match known.content {
             Content::Nowhere => {}
             Content::Unusable => self.unusable -= 1,
-            Content::Import(name) => changes.push(Change::ImportRemoved(name)),
+            Content::Import(name) => {
+                self.placed.remove(&name);
+                changes.push(match self.displaced.get(&name) {
+                    Some(import) => Change::Import(name, import.clone()),
+                    None => Change::ImportRemoved(name),
+                });
+            }
+            Content::DisplacedImport(name) => {
+                self.displaced.remove(&name);
+                if !self.placed.contains(&name) {
+                    changes.push(Change::ImportRemoved(name));
+                }
+            }
+            Content::DisplacedSlice(name, cluster) => {
+                changes.push(Change::SliceRemoved(name, cluster, displaced_name(key)));
+            }
             Content::Slice(name, cluster) => {
                 changes.push(Change::SliceRemoved(name, cluster, key.1.as_str().into()));
             }
@@ -209,10 +287,15 @@ fn key(object: &Object) -> Key {
     (object.metadata.namespace.clone(), object.metadata.name.clone())
 }
 
+/// Returns the name of a slice whose namespace is missing among the service's slices: another one than it has in its own.
+fn displaced_name((namespace, name): &Key) -> Box<str> {
+    format!("{namespace}/{name}").into()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trieste_control::api::{annotation, label};
+    use trieste_control::api::{annotation, displace, label};
 
     use super::*;
     use crate::read::tests::{import_object, slice_object};
@@ -266,6 +349,57 @@ mod tests {
         let deleted = index.handle(&exported, StoreEvent::Deleted(newer)).0;
         assert_eq!(shown(&deleted), ["-shop/web north a"]);
         assert_eq!(shown(&index.handle(&exported, StoreEvent::Deleted(b)).0), [""; 0]);
+    }
+
+    #[test]
+    fn what_stands_in_the_operators_namespace_counts_where_there_is_nothing_in_its_own() {
+        let operator = "submariner-operator";
+        let displaced = |mut object: Object| {
+            displace(&mut object, operator);
+            object
+        };
+        let import = |kind: &str| import_object(&json!({"type": kind}));
+        let slice = slice_object("a", "east", &["10.2.0.1"]);
+        let (imports, exported) = (Source::Imports, Source::Exported);
+        let mut index = index().with_displaced_in(operator);
+        let mut apply = |source: &Source, event: StoreEvent| shown(&index.handle(source, event).0);
+        let listed = StoreEvent::Listed(vec![displaced(import("Headless"))]);
+        assert_eq!(apply(&imports, listed), ["+shop/web"]);
+        let listed = StoreEvent::Listed(vec![displaced(slice.clone())]);
+        assert_eq!(apply(&exported, listed), ["+shop/web east submariner-operator/a"]);
+        // The namespace comes: both are there for a moment.
+        assert_eq!(apply(&imports, StoreEvent::Applied(import("ClusterSetIP"))), ["+shop/web"]);
+        assert_eq!(apply(&exported, StoreEvent::Applied(slice.clone())), ["+shop/web east a"]);
+        let mut newer = displaced(import("Headless"));
+        newer.metadata.resource_version = Some("2".to_owned());
+        assert_eq!(apply(&imports, StoreEvent::Applied(newer.clone())), [""; 0], "its own counts");
+        assert_eq!(apply(&imports, StoreEvent::Deleted(newer.clone())), [""; 0]);
+        let gone = apply(&exported, StoreEvent::Deleted(displaced(slice)));
+        assert_eq!(gone, ["-shop/web east submariner-operator/a"]);
+        // And it goes.
+        assert_eq!(apply(&imports, StoreEvent::Applied(newer.clone())), [""; 0]);
+        assert_eq!(apply(&imports, StoreEvent::Deleted(import("ClusterSetIP"))), ["+shop/web"]);
+        assert_eq!(apply(&imports, StoreEvent::Deleted(newer)), ["-shop/web"]);
+    }
+
+    #[test]
+    fn what_is_displaced_counts_in_the_operators_namespace_alone_and_is_another_clusters() {
+        let displaced = |mut object: Object, namespace: &str| {
+            displace(&mut object, namespace);
+            object
+        };
+        let import = import_object(&json!({"type": "Headless"}));
+        let slice = |cluster: &str| slice_object("a", cluster, &["10.2.0.1"]);
+        for (operator, namespace, cluster) in
+            [("submariner-operator", "tenant", "east"), ("", "", "east"), ("operator", "operator", "west")]
+        {
+            let mut index = index().with_displaced_in(operator);
+            let mut found = listed(&mut index, &Source::Exported, &[displaced(slice(cluster), namespace)]);
+            if cluster == "east" {
+                found.extend(listed(&mut index, &Source::Imports, &[displaced(import.clone(), namespace)]));
+            }
+            assert_eq!(found, [""; 0], "{operator} {namespace} {cluster}");
+        }
     }
 
     #[test]

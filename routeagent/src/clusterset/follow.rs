@@ -28,7 +28,7 @@ const REST: u32 = 4;
 pub struct Origin {
     /// The own cluster.
     pub cluster: String,
-    /// Namespace of the Gateways.
+    /// Namespace of the Gateways, and of imports and slices whose own namespace is missing.
     pub namespace: String,
     /// The set's range.
     pub range: Vec<IpNet>,
@@ -42,6 +42,7 @@ pub async fn follow(store: &impl Store, origin: &Origin, known: &watch::Sender<C
     let Some(mut index) = ClustersetIndex::new(&origin.cluster, &origin.range) else {
         return pending().await;
     };
+    index = index.with_displaced_in(&origin.namespace);
     let mut errors = Errors::default();
     let mut imports: Events = Some(store.list_watch(Kind::ServiceImport, "").boxed());
     let (mut exported, mut gateways, mut slices): (Events, Events, Events) = (None, None, None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use trieste_control::api::{Kind, Object};
+use trieste_control::api::{Kind, Object, placed};
 use trieste_control::services::{Frontend, Protocol, ServiceIndex};
 use trieste_control::sets;
 use trieste_control::store::StoreEvent;
@@ -37,8 +37,10 @@ pub struct ClustersetIndex {
     /// The own cluster's slices.
     own: ServiceIndex,
     services: BTreeMap<ServiceName, Virtual>,
-    /// What else their imports say.
-    imported: BTreeMap<ServiceName, Imported>,
+    /// The namespace in which imports and slices stand whose own is missing.
+    operator: String,
+    /// What else their imports say: those in the services' own namespaces (`false`), and those whose namespace is missing.
+    imported: BTreeMap<(ServiceName, bool), Imported>,
     /// The services that claim an address, the oldest import first, which has it: who may write an import into a namespace of
     /// his own takes nobody's.
     claims: BTreeMap<IpAddr, BTreeSet<(i64, ServiceName)>>,
@@ -88,6 +90,7 @@ impl ClustersetIndex {
             records,
             own: ServiceIndex::default(),
             services: BTreeMap::new(),
+            operator: String::new(),
             imported: BTreeMap::new(),
             claims: BTreeMap::new(),
             exported: BTreeMap::new(),
@@ -98,6 +101,13 @@ impl ClustersetIndex {
             local,
             range: range.to_vec(),
         })
+    }
+
+    /// Reads also what stands in the operator's namespace, because its own is missing.
+    pub fn with_displaced_in(mut self, operator: &str) -> Self {
+        self.index = self.index.with_displaced_in(operator);
+        operator.clone_into(&mut self.operator);
+        self
     }
 
     /// Returns whether the imports have been read once, or cannot be.
@@ -207,24 +217,37 @@ impl ClustersetIndex {
 
     /// Notes what imports say beside the records; returns the services of which that has changed.
     fn note_imported(&mut self, event: &StoreEvent) -> BTreeSet<ServiceName> {
-        let name = |object: &Object| service_name(&object.metadata.namespace, &object.metadata.name);
+        let operator = self.operator.as_str();
+        let key = |object: &Object| {
+            let displaced = placed(object, operator);
+            let metadata = &displaced.as_ref().unwrap_or(object).metadata;
+            Some((service_name(&metadata.namespace, &metadata.name)?, displaced.is_some()))
+        };
         let (object, now) = match event {
             StoreEvent::Listed(objects) => {
-                let listed = objects.iter().filter_map(|object| Some((name(object)?, Imported::of(object))));
+                let listed = objects.iter().filter_map(|object| Some((key(object)?, Imported::of(object))));
                 let before = std::mem::replace(&mut self.imported, listed.collect());
-                let has_changed = |name: &&ServiceName| before.get(*name) != self.imported.get(*name);
-                return before.keys().chain(self.imported.keys()).filter(has_changed).cloned().collect();
+                let has_changed = |key: &&(ServiceName, bool)| before.get(*key) != self.imported.get(*key);
+                let changed = before.keys().chain(self.imported.keys()).filter(has_changed);
+                return changed.map(|(name, _)| name.clone()).collect();
             }
             StoreEvent::Applied(object) => (object, Some(Imported::of(object))),
             StoreEvent::Deleted(object) => (object, None),
             StoreEvent::Unavailable(_) | _ => return BTreeSet::new(),
         };
-        let Some(name) = name(object) else { return BTreeSet::new() };
+        let Some(key) = key(object) else { return BTreeSet::new() };
         let before = match now {
-            Some(now) => self.imported.insert(name.clone(), now),
-            None => self.imported.remove(&name),
+            Some(now) => self.imported.insert(key.clone(), now),
+            None => self.imported.remove(&key),
         };
-        if before == now { BTreeSet::new() } else { [name].into() }
+        if before == now { BTreeSet::new() } else { [key.0].into() }
+    }
+
+    /// Returns what a service's import says beside the records: the one in its own namespace, if there is one.
+    fn imported(&self, name: &ServiceName) -> Option<Imported> {
+        [false, true]
+            .into_iter()
+            .find_map(|is_displaced| self.imported.get(&(name.clone(), is_displaced)).copied())
     }
 
     /// Applies changes to the records, and notes the services that they concern.
@@ -289,7 +312,7 @@ impl ClustersetIndex {
         for ip in &old {
             sets::remove(&mut self.claims, ip, &(since, name.clone()));
         }
-        let created = self.imported.get(name).map_or(i64::MAX, |imported| imported.created);
+        let created = self.imported(name).map_or(i64::MAX, |imported| imported.created);
         for ip in &ips {
             self.claims.entry(*ip).or_default().insert((created, name.clone()));
         }
@@ -386,7 +409,7 @@ impl ClustersetIndex {
                     lead.addresses.first().map(|address| ((*address, lead.port), lead.weight))
                 });
                 let targets: Vec<_> = of_others.chain(pods.iter().map(|pod| (*pod, 1))).collect();
-                let by_port = self.imported.get(name).is_none_or(|imported| !imported.keeps_clients);
+                let by_port = self.imported(name).is_none_or(|imported| !imported.keeps_clients);
                 let Some(pick) = Pick::weighted(frontend.protocol, by_port, &targets) else { continue };
                 led.push((frontend, pick, pods.into_iter().map(|(pod, _)| pod).collect()));
             }

@@ -136,7 +136,7 @@ async fn of_store(location: &Location, namespace: &str, only: Option<&Name>) -> 
     let store = AnyStore::attach(location);
     let lists = Lists::Store(&store, location);
     let gateways = lists.list(Kind::Gateway, namespace, None).await?;
-    let mut discovery = Discovery::new(lists.objects(gateways).await?);
+    let mut discovery = Discovery::new(lists.objects(gateways, namespace).await?);
     discovery.read_own(&lists, only).await?;
     for problem in store.problems() {
         remark(&format!("warning: {problem}; ignored"));

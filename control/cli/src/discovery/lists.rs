@@ -2,7 +2,7 @@
 
 use futures::StreamExt as _;
 use serde_json::Value;
-use trieste_control::api::{Kind, Object, label};
+use trieste_control::api::{Kind, Object, label, placed};
 use trieste_control::store::{AnyStore, Location, Store as _, StoreError, StoreEvent};
 
 use super::Objects;
@@ -19,17 +19,21 @@ pub(crate) enum Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// Lists what service discovery is about, in all namespaces, with these gateways: one list for each kind.
+    /// Lists what service discovery is about, in all namespaces, with these gateways: one list for each kind. What stands in the
+    /// operator's namespace, because its own is missing, is as it would be in its own.
     ///
     /// # Errors
     /// When one cannot be listed.
-    pub(crate) async fn objects(&self, gateways: Vec<Object>) -> anyhow::Result<Objects> {
+    pub(crate) async fn objects(&self, gateways: Vec<Object>, operator: &str) -> anyhow::Result<Objects> {
+        let exported = Some((label::MANAGED_BY, label::LIGHTHOUSE_AGENT));
+        let placed = |objects: Vec<Object>| {
+            let placed = |object: Object| placed(&object, operator).unwrap_or(object);
+            objects.into_iter().map(placed).collect()
+        };
         Ok(Objects {
             exports: self.list(Kind::ServiceExport, "", None).await?,
-            imports: self.list(Kind::ServiceImport, "", None).await?,
-            slices: self
-                .list(Kind::EndpointSlice, "", Some((label::MANAGED_BY, label::LIGHTHOUSE_AGENT)))
-                .await?,
+            imports: placed(self.list(Kind::ServiceImport, "", None).await?),
+            slices: placed(self.list(Kind::EndpointSlice, "", exported).await?),
             gateways,
         })
     }

@@ -93,7 +93,7 @@ async fn from_lists(
     let name = name.trim_end_matches('.');
     let service = service(name, &zones)?;
     let gateways = lists.list(Kind::Gateway, namespace, None).await?;
-    let mut discovery = Discovery::new(lists.objects(gateways).await?);
+    let mut discovery = Discovery::new(lists.objects(gateways, namespace).await?);
     discovery.read_own(lists, Some(&service)).await?;
     from_objects(name, &service, families, &discovery, &zones)
 }

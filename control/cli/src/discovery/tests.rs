@@ -1,7 +1,7 @@
 //! Objects of a small set: `shop/web` with virtual addresses and `shop/db`, headless.
 
 use serde_json::{Value, json};
-use trieste_control::api::{Kind, Object, ObjectMeta, annotation, label};
+use trieste_control::api::{Kind, Object, ObjectMeta, annotation, displace, label};
 
 use super::*;
 
@@ -192,4 +192,32 @@ async fn own_pods_are_counted_by_their_global_addresses_and_answered_by_their_ow
     assert_eq!(addresses(&db(&discovery)), addresses(&found), "another service was asked for");
     discovery.read_own(&Lists::Store(&store, &location), None).await.unwrap();
     assert_eq!(addresses(&db(&discovery)), ["10.1.0.7".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[tokio::test]
+async fn services_whose_namespace_is_missing_are_under_their_own_names() {
+    let root = tempfile::tempdir().unwrap();
+    let location = trieste_control::store::Location::Dir(root.path().to_owned());
+    let store = trieste_control::store::AnyStore::open(&location).unwrap();
+    let operator = "submariner-operator";
+    let mut of_west = Objects {
+        exports: Vec::new(),
+        slices: vec![slice("web", "east", &[("10.2.0.1", true)])],
+        ..objects()
+    };
+    of_west.imports.truncate(1);
+    for mut object in of_west.imports.into_iter().chain(of_west.slices) {
+        displace(&mut object, operator);
+        trieste_control::store::Store::create(&store, object).await.unwrap();
+    }
+    let lists = Lists::Store(&store, &location);
+    let objects = lists.objects(of_west.gateways.clone(), operator).await.unwrap();
+    let found = Discovery::new(objects).services().remove(0);
+    assert_eq!(
+        (found.name.to_string(), found.endpoints["east"].to_string()),
+        ("shop/web".to_owned(), "1/1".to_owned())
+    );
+    assert!(found.survey.is_some() && found.problem.is_none());
+    let elsewhere = lists.objects(of_west.gateways, "another").await.unwrap();
+    assert!(Discovery::new(elsewhere).services().is_empty());
 }

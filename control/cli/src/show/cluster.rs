@@ -80,7 +80,7 @@ async fn read(target: &Target, client: Client, namespace: &str, what: What) -> V
     let versions = workloads.map(|workloads| {
         versions(&workloads, all.as_deref().unwrap_or_default(), agents.as_deref().unwrap_or_default())
     });
-    let discovery = discovery(&api, &all, has(What::Services)).await;
+    let discovery = discovery((&api, namespace), &all, has(What::Services)).await;
     View {
         // Without the right to look nobody can say that there is nothing.
         is_installed: !matches!(submariner, Ok(None)) || !all.as_ref().is_ok_and(Vec::is_empty),
@@ -107,7 +107,7 @@ async fn list<R: Resource>(of: &Installation<'_>, is_needed: bool) -> Result<Vec
 
 /// Reads the services, if they are asked for. Gateways that cannot be read say nothing of connections.
 async fn discovery(
-    api: &Api,
+    (api, namespace): (&Api, &str),
     gateways: &Result<Vec<Gateway>, String>,
     is_asked: bool,
 ) -> Result<Option<Discovery>, String> {
@@ -115,7 +115,8 @@ async fn discovery(
         return Ok(None);
     }
     let gateways = gateways.iter().flatten().map(Resource::to_object).collect();
-    let objects = Lists::Kube(api).objects(gateways).await.map_err(|error| format!("{error:#}"))?;
+    let objects =
+        Lists::Kube(api).objects(gateways, namespace).await.map_err(|error| format!("{error:#}"))?;
     Ok(Some(Discovery::new(objects)))
 }
 

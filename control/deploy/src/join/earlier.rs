@@ -12,8 +12,8 @@ use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_CPU, GATEWAY_MEMORY,
-    MANAGED_BY_LABEL, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, PRIORITY_CLASS,
-    ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
+    MANAGED_BY_LABEL, MISSING_NAMESPACES, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT,
+    PRIORITY_CLASS, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions};
 use crate::preflight;
@@ -160,6 +160,7 @@ impl Earlier {
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);
         member.node_taint = annotations[NODE_TAINT] == "true";
         member.declines_service_discovery = annotations[NO_SERVICE_DISCOVERY] == "true";
+        member.answers_missing_namespaces = annotations[MISSING_NAMESPACES] == "true";
         let custom = self.spec("coreDNSCustomConfig");
         if let (Some(namespace), Some(name)) =
             (custom["namespace"].as_str(), custom["configMapName"].as_str())
@@ -278,6 +279,7 @@ mod tests {
         chosen.active_gateways = Some(ActiveGateways::One);
         chosen.node_taint = true;
         chosen.declines_service_discovery = true;
+        chosen.answers_missing_namespaces = true;
         chosen.coredns_custom_config = "dns/more".to_owned();
         chosen.gateway_memory = "3Gi".parse().unwrap();
         chosen.route_agent_memory = MemoryLimit::NONE;

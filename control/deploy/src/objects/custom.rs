@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::names::{
-    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_CPU, GATEWAY_MEMORY, MULTI_ACTIVE_GATEWAY,
-    NO_SERVICE_DISCOVERY, NODE_TAINT, OVN_DATABASES, OVN_ZONES, PRIORITY_CLASS, PSK_SECRET, ROUTE_AGENT_CPU,
-    ROUTE_AGENT_MEMORY, SUBMARINER,
+    ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_CPU, GATEWAY_MEMORY, MISSING_NAMESPACES,
+    MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, OVN_DATABASES, OVN_ZONES, PRIORITY_CLASS,
+    PSK_SECRET, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
 use super::{BrokerOptions, CpuRequest, Manifest, MemberOptions, MemoryLimit, Secret};
@@ -79,6 +79,7 @@ fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
         (MULTI_ACTIVE_GATEWAY, options.multi_active_gateway),
         (NODE_TAINT, options.node_taint),
         (NO_SERVICE_DISCOVERY, options.declines_service_discovery),
+        (MISSING_NAMESPACES, options.answers_missing_namespaces),
     ];
     let on = switches.into_iter().filter(|(_, is_on)| *is_on);
     let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));

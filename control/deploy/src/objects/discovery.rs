@@ -43,6 +43,9 @@ fn agent(options: &MemberOptions) -> Manifest {
         variable("TRIESTE_LEADER_ELECTION", "true"),
         field("POD_NAME", "metadata.name"),
     ];
+    if options.answers_missing_namespaces {
+        variables.push(variable("TRIESTE_MISSING_NAMESPACES", "true"));
+    }
     if !options.clusterset_ip_cidrs.is_empty() {
         variables.extend([
             variable("SUBMARINER_CLUSTERSET_IP_CIDR", joined(&options.clusterset_ip_cidrs)),
@@ -225,6 +228,18 @@ mod tests {
             (&settings["spec"]["clustersetIPCIDR"], &settings["spec"]["clustersetIPEnabled"]),
             (&json!("243.0.16.0/20,fd00:243::1:0/112"), &json!(true))
         );
+    }
+
+    #[test]
+    fn the_agent_imports_services_of_missing_namespaces_where_that_is_chosen() {
+        let mut options = example();
+        let chosen = json!({"name": "TRIESTE_MISSING_NAMESPACES", "value": "true"});
+        let mut is_told = |answers_missing_namespaces| {
+            options.answers_missing_namespaces = answers_missing_namespaces;
+            let agent = find(&options, "Deployment", DISCOVERY_AGENT);
+            agent["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().contains(&chosen)
+        };
+        assert_eq!([is_told(false), is_told(true)], [false, true]);
     }
 
     #[test]

@@ -138,6 +138,9 @@ pub const NODE_TAINT: &str = "trieste.io/node-taint";
 /// On the Submariner object: that the cluster takes no part in the set's service discovery, though the set has it.
 pub const NO_SERVICE_DISCOVERY: &str = "trieste.io/no-service-discovery";
 
+/// On the Submariner object: that names of services are answered whose namespace the cluster does not have.
+pub const MISSING_NAMESPACES: &str = "trieste.io/missing-namespaces";
+
 /// On a definition that is not of upstream's kinds: that we have made it, so that it may go with us.
 pub const DEFINITION: &str = "trieste.io/definition";
 

@@ -99,6 +99,8 @@ pub struct MemberOptions {
     pub service_discovery: bool,
     /// Whether the cluster takes no part in it.
     pub declines_service_discovery: bool,
+    /// Whether names of services are answered whose namespace the cluster does not have.
+    pub answers_missing_namespaces: bool,
     /// Domains beside `clusterset.local`.
     pub custom_domains: Vec<String>,
     /// The ConfigMap, `NAME` in `kube-system` or `NAMESPACE/NAME`, from which the cluster's DNS takes further servers; empty
@@ -239,6 +241,7 @@ impl MemberOptions {
             halt_on_certificate_error: true,
             service_discovery: false,
             declines_service_discovery: false,
+            answers_missing_namespaces: false,
             custom_domains: Vec::new(),
             coredns_custom_config: String::new(),
             node_selector: BTreeMap::new(),

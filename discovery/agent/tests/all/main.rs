@@ -18,6 +18,7 @@ mod lag;
 mod memory_store;
 mod merged;
 mod migration;
+mod missing_namespaces;
 mod names;
 mod networks;
 mod preferences;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::time::sleep;
-use trieste_control::api::{Kind, annotation, label};
+use trieste_control::api::{Kind, Object, annotation, label, placed};
 
 use crate::api_store::ApiStore;
 use crate::lab::{BROKER, Cluster, OPERATOR, aggregate, clusters, slices_of};
@@ -176,6 +176,11 @@ fn check_ips(broker: &ApiStore, name: &str, oldest: Option<&Cluster>) {
     }
 }
 
+/// Returns the import of `shop/<name>` that stands in the operator's namespace, as it would be in its own.
+fn displaced(cluster: &Cluster, name: &str) -> Option<Object> {
+    placed(&cluster.store.find(Kind::ServiceImport, OPERATOR, &format!("{name}.shop"))?, OPERATOR)
+}
+
 /// Checks that every store says what follows from what is exported.
 fn check(broker: &ApiStore, all: &[Cluster]) {
     for name in SERVICES {
@@ -203,13 +208,15 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
         }
         for cluster in all {
             let has_namespace = cluster.store.find(Kind::Namespace, "", "shop").is_some();
-            let copy = cluster.import(name);
+            let (copy, stray) = (cluster.import(name), displaced(cluster, name));
+            let is_displaced = !has_namespace && cluster.config.imports_missing_namespaces;
             assert_eq!(
-                copy.is_some(),
-                has_namespace && import.is_some(),
+                (copy.is_some(), stray.is_some()),
+                (has_namespace && import.is_some(), is_displaced && import.is_some()),
                 "{name} in {}",
                 cluster.config.cluster_id
             );
+            let copy = copy.or(stray);
             if let (Some(copy), Some(import)) = (&copy, &import) {
                 let mut expected = import.body["spec"].clone();
                 if let Some(six) = import.metadata.annotations.get(annotation::CLUSTERSET_IPV6) {
@@ -219,7 +226,7 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
                 assert_eq!((copy.body["spec"].clone(), clusters(copy)), (expected, clusters(import)));
             }
             for id in IDS {
-                let of_service = |slices: Vec<trieste_control::api::Object>| {
+                let of_service = |slices: Vec<Object>| {
                     let mut names: Vec<_> = slices
                         .into_iter()
                         .filter(|slice| slice.metadata.name.starts_with(&format!("{name}-")))
@@ -233,6 +240,9 @@ fn check(broker: &ApiStore, all: &[Cluster]) {
                 if has_namespace || id == cluster.config.cluster_id {
                     assert_eq!(of_service(cluster.slices_of(id)), published, "{name} of {id}");
                 }
+                let stray = of_service(slices_of(&cluster.store, OPERATOR, id));
+                let is_other = is_displaced && id != cluster.config.cluster_id;
+                assert_eq!(stray, if is_other { published } else { Vec::new() }, "{name} of {id}, displaced");
             }
             let ready = cluster.said(name, "Ready");
             if exported(cluster, name).is_some() {
@@ -256,6 +266,8 @@ async fn run(events: Vec<(usize, Event, u16)>) {
         let mut cluster = Cluster::new(id, &broker);
         // One gives addresses to all services, and each has two of them for three services.
         cluster.config.gives_clusterset_ips = number == 0;
+        // And one imports services of a namespace that it does not have.
+        cluster.config.imports_missing_namespaces = number == 2;
         let blocks = [format!("243.0.{number}.0/30"), format!("fd00:243::{number}:0/126")];
         cluster.config.clusterset_ip_cidrs = blocks.map(|block| block.parse().unwrap()).to_vec();
         let ranges = ["243.0.0.0/8", "fd00:243::/64"];

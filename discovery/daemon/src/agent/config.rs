@@ -72,6 +72,10 @@ pub struct Options {
     #[arg(long, env = "SUBMARINER_GLOBALNET_ENABLED", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub globalnet: bool,
 
+    /// Whether services are imported, and so their names answered, whose namespace this cluster does not have.
+    #[arg(long, env = "TRIESTE_MISSING_NAMESPACES", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub missing_namespaces: bool,
+
     /// The blocks that this cluster gives clusterset IPs of, of both families, separated by commas.
     #[arg(long, env = "SUBMARINER_CLUSTERSET_IP_CIDR", default_value = "", value_name = "CIDRS")]
     pub clusterset_ip_cidrs: Cidrs,
@@ -148,6 +152,7 @@ impl Options {
                 namespace: self.namespace.clone(),
                 broker_namespace: self.broker_namespace.clone(),
                 has_globalnet: self.globalnet,
+                imports_missing_namespaces: self.missing_namespaces,
                 gives_clusterset_ips: self.clusterset_ips,
                 clusterset_ip_cidrs: self.clusterset_ip_cidrs.0.clone(),
                 clusterset_ip_ranges: self.clusterset_ip_range.0.clone(),

@@ -66,7 +66,8 @@ struct Watcher<'s, S> {
     is_synced: bool,
 }
 
-/// Follows a store until its watches end. `namespace` is that of the Gateways; all, if it is empty.
+/// Follows a store until its watches end. `namespace` is that of the Gateways, and of what stands there for want of its own; if it
+/// is empty, Gateways of all namespaces count, and nothing else does.
 pub async fn follow<S: Store>(
     store: &S,
     namespace: &str,
@@ -82,7 +83,7 @@ pub async fn follow<S: Store>(
     ]);
     let mut watcher = Watcher {
         store,
-        index: Index::new(local),
+        index: Index::new(local).with_displaced_in(namespace),
         reach: Reach::new(HealthConfig::default()),
         writer,
         events,

@@ -31,12 +31,20 @@ struct Set {
 
 impl Set {
     fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// Starts a set in which west is set up otherwise.
+    fn with(set_up: impl FnOnce(&mut Cluster)) -> Self {
         let broker = ApiStore::default();
-        let [east, south, west] = ["east", "south", "west"].map(|id| Cluster::start(id, &broker));
+        let [east, south] = ["east", "south"].map(|id| Cluster::start(id, &broker));
+        let mut west = Cluster::new("west", &broker);
+        set_up(&mut west);
+        west.run();
         let label = Label::new("west").unwrap();
         let (writer, records) = Writer::new(label.clone());
         let (followed, progress) = (west.store.clone(), watch::Sender::new(Progress::default()));
-        tokio::spawn(async move { follow(&followed, "", label, writer, &progress).await });
+        tokio::spawn(async move { follow(&followed, OPERATOR, label, writer, &progress).await });
         Self { east, south, west, records }
     }
 
@@ -281,4 +289,33 @@ async fn without_the_namespace_in_the_asking_cluster_there_is_no_such_name() {
     assert!(set.west.slices_of("east").is_empty());
     set.west.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
     set.becomes("web", &["10.96.0.7", "10.98.0.7"]).await;
+}
+
+#[tokio::test]
+async fn where_that_is_set_names_of_a_missing_namespace_are_answered_and_while_it_comes() {
+    let set = Set::with(|west| {
+        west.config.imports_missing_namespaces = true;
+        west.store.0.remove(Kind::Namespace, "shop");
+    });
+    export_web(&set.east, "10.96.0.7");
+    set.becomes("web", &["10.96.0.7"]).await;
+    headless(&set.south, Some("db"));
+    pods(&set.south, &["10.3.0.1", "10.3.0.2"], true);
+    set.becomes("db", &["10.3.0.1", "10.3.0.2"]).await;
+    set.becomes("db-1.south.db", &["10.3.0.2"]).await;
+    assert!(set.west.slices_of("east").is_empty() && set.west.import("web").is_none());
+    set.west.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+    let has_moved = async {
+        let is_left = || set.west.store.find(Kind::ServiceImport, OPERATOR, "web.shop").is_some();
+        while set.west.import("web").is_none() || is_left() {
+            let (code, found) = ask(&set.records, "web.shop.svc.clusterset.local");
+            assert_eq!((code, found), (0, vec!["10.96.0.7".to_owned()]), "while the namespace comes");
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, has_moved).await.unwrap();
+    set.becomes("web", &["10.96.0.7"]).await;
+    set.becomes("db-1.south.db", &["10.3.0.2"]).await;
+    set.east.unexport("web");
+    set.is_unknown("web").await;
 }

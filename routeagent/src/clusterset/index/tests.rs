@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trieste_control::api::{ObjectMeta, annotation, label};
+use trieste_control::api::{ObjectMeta, annotation, displace, label};
 
 use super::*;
 
@@ -96,6 +96,28 @@ fn led(index: &ClustersetIndex) -> Vec<String> {
         format!("{frontend} to {}", places.into_iter().collect::<Vec<_>>().join(" "))
     });
     leads.collect()
+}
+
+#[test]
+fn an_address_of_a_service_whose_namespace_is_missing_leads_as_any_other() {
+    let mut index = index().with_displaced_in("submariner-operator");
+    let displaced = |mut object: Object| {
+        displace(&mut object, "submariner-operator");
+        object
+    };
+    index.handle_imports(StoreEvent::Applied(displaced(web("243.0.0.7"))));
+    put_exported(&mut index, displaced(exported("web", "east", "100.66.0.1", (80, true))));
+    let leads = ["243.0.0.7 tcp port 80 to 100.66.0.1:80"];
+    assert_eq!(led(&index), leads);
+    // Its namespace comes: what stands there counts, and nothing changes.
+    index.handle_imports(StoreEvent::Applied(web("243.0.0.7")));
+    put_exported(&mut index, exported("web", "east", "100.66.0.1", (80, true)));
+    assert_eq!(led(&index), leads);
+    index.handle_imports(StoreEvent::Deleted(displaced(web("243.0.0.7"))));
+    index.handle_exported(StoreEvent::Deleted(displaced(exported("web", "east", "100.66.0.1", (80, true)))));
+    assert_eq!(led(&index), leads);
+    index.handle_imports(StoreEvent::Deleted(web("243.0.0.7")));
+    assert_eq!(led(&index), [""; 0]);
 }
 
 #[test]

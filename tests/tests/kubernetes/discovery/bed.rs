@@ -11,7 +11,7 @@ use trieste_discovery_agent::{AgentConfig, AgentHandle, spawn};
 use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::kubernetes::{ApiServer, Client, Faults};
 
-const BROKER: &str = "submariner-k8s-broker";
+pub(super) const BROKER: &str = "submariner-k8s-broker";
 /// Longer than anything takes that works at all.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 

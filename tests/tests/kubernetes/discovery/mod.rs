@@ -6,6 +6,7 @@ mod bed;
 #[path = "../../../../discovery/agent/tests/all/differences.rs"]
 mod differences;
 mod faults;
+mod missing_namespaces;
 mod takeover;
 
 use std::time::Duration;

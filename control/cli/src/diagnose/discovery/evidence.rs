@@ -58,7 +58,7 @@ impl Evidence {
     pub(super) async fn of_cluster(api: &Api, namespace: &str, only: Option<&Name>) -> anyhow::Result<Self> {
         let lists = Lists::Kube(api);
         let gateways = lists.list(Kind::Gateway, namespace, None).await?;
-        let mut discovery = Discovery::new(lists.objects(gateways).await?);
+        let mut discovery = Discovery::new(lists.objects(gateways, namespace).await?);
         discovery.read_own(&lists, only).await?;
         Ok(Self { discovery, kube: Some(KubeFacts::read(api, namespace).await) })
     }

@@ -294,7 +294,7 @@ fn a_missing_namespace_is_named() {
     evidence.kube.as_mut().unwrap().namespaces = vec!["default".to_owned()];
     let found = said(&evidence, Outcome::Failure);
     assert!(
-        found[0].1[0].ends_with("make the namespace shop here, without which nothing is imported"),
+        found[0].1[0].ends_with("make the namespace shop here, without which nothing is imported, or join with --missing-namespaces"),
         "{found:?}"
     );
 }

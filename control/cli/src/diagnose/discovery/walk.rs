@@ -375,7 +375,10 @@ fn without_namespace(evidence: &Evidence, name: &Name) -> String {
         .as_ref()
         .is_some_and(|kube| !kube.namespaces.is_empty() && !kube.namespaces.contains(&name.namespace));
     if is_missing {
-        format!("; and make the namespace {} here, without which nothing is imported", name.namespace)
+        format!(
+            "; and make the namespace {} here, without which nothing is imported, or join with --missing-namespaces",
+            name.namespace
+        )
     } else {
         String::new()
     }
