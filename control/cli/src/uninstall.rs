@@ -64,6 +64,7 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
         patience: Duration::from_secs(args.wait_timeout),
         force: args.force,
         scope: Scope::ALL,
+        keeps: Vec::new(),
     };
     let mut found = uninstall::observe(&server, &options).await.map_err(explained)?;
     args.recall(&server, &mut found).await?;
@@ -75,8 +76,8 @@ pub(super) async fn run(args: &UninstallArgs, output: &mut Output) -> anyhow::Re
     }
     if let Some(fabric) = found.fabrics.first() {
         return Err(anyhow!(
-            "this cluster is what Fabric {0} says, and its operator would make everything anew\nnext: kubectl delete fabric \
-             {0} uninstalls it",
+            "this cluster is what {0} says, and trieste-operator would make everything anew\nnext: delete that object, which \
+             uninstalls it",
             printable(fabric)
         ));
     }

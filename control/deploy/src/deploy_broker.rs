@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+use trieste_control::api::Fabric;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::apply::{apply_all, define, missing_rights};
@@ -15,7 +16,7 @@ use crate::broker_info::{BrokerInfo, ClientToken, checked_url};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER,
+    BROKER, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, GLOBALNET_INFO, NAMESPACE, PSK_SECRET, SUBMARINER,
     broker_admin_token,
 };
 use crate::objects::{self, BrokerOptions, Component, Manifest, Secret};
@@ -85,6 +86,7 @@ pub async fn check(
     }
     findings.extend(preflight::rights(&missing_rights(server, &manifests, &[]).await?));
     let key = key_at_hand(server, options).await?;
+    findings.extend(carried_out(server, namespace).await?);
     findings.extend(keeps_key(server, namespace, key.as_ref()).await?);
     if let Some(said) = &options.psk {
         let present = key_here(server, options).await?;
@@ -108,16 +110,7 @@ pub async fn deploy_broker(
     let manifests = check(server, options, steps).await?;
     let key = key_at_hand(server, options).await?;
 
-    steps.begin("Deploying the broker");
-    let mut tally = apply_all(server, &applicable(&manifests)).await?;
-    if options.broker.components.contains(&Component::ServiceDiscovery) {
-        define(server, &objects::service_import()).await?;
-    }
-    for info in manifests.iter().filter(|manifest| is_allocation(manifest)) {
-        tally.count(allocate(server, info).await?);
-    }
-    steps.remark(Outcome::Success, &tally.to_string());
-    steps.end(Outcome::Success);
+    install(server, &options.broker, &manifests, steps).await?;
 
     steps.begin("Waiting for the token of the account by which clusters join");
     let client_token = wait_token(server, &options.broker.namespace, &broker_admin_token()).await?;
@@ -132,6 +125,47 @@ pub async fn deploy_broker(
         components: components.iter().map(ToString::to_string).collect(),
         custom_domains: (!domains.is_empty()).then(|| domains.clone()),
     })
+}
+
+/// Makes a cluster a broker, or brings one up to date, for a Broker object that is not ours: that is left to who wrote it, and so is
+/// the set's key, which whoever lets clusters join has.
+///
+/// # Errors
+/// As [`deploy_broker`].
+pub async fn maintain_broker(
+    server: &Server,
+    broker: &BrokerOptions,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    steps.begin("Checking requirements");
+    let (major, minor, version) = server.version().await?;
+    let mut manifests = manifests(broker, (major, minor))?;
+    manifests.retain(|manifest| manifest.kind() != "Broker");
+    let mut findings = vec![preflight::version(major, minor, &version)];
+    findings.extend(preflight::rights(&missing_rights(server, &manifests, &[]).await?));
+    findings.extend(keeps_ranges(server, &manifests).await?);
+    conclude(&findings, steps)?;
+    install(server, broker, &manifests, steps).await
+}
+
+/// Applies the broker's objects.
+async fn install(
+    server: &Server,
+    broker: &BrokerOptions,
+    manifests: &[Manifest],
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    steps.begin("Deploying the broker");
+    let mut tally = apply_all(server, &applicable(manifests)).await?;
+    if broker.components.contains(&Component::ServiceDiscovery) {
+        define(server, &objects::service_import()).await?;
+    }
+    for info in manifests.iter().filter(|manifest| is_allocation(manifest)) {
+        tally.count(allocate(server, info).await?);
+    }
+    steps.remark(Outcome::Success, &tally.to_string());
+    steps.end(Outcome::Success);
+    Ok(())
 }
 
 /// The key that was said, else that of the join file if it is of this very broker, else that of this cluster as a
@@ -198,6 +232,21 @@ async fn same_key(
             "with another one, clusters that join from here on do not reach them",
         ),
     }])
+}
+
+/// Returns that the operator carries out the Broker object, which says itself what is wanted.
+async fn carried_out(server: &Server, namespace: &str) -> Result<Vec<Finding>, DeployError> {
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Broker", namespace, BROKER);
+    let found = server.find(&place).await?.unwrap_or_default();
+    let mut finalizers = found["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let is_carried_out = finalizers.any(|finalizer| finalizer == Fabric::BROKER_FINALIZER);
+    let finding = || {
+        Finding::bad(
+            "trieste-operator carries out the Broker object of this cluster",
+            format!("change what that says: kubectl -n {namespace} edit broker {BROKER}"),
+        )
+    };
+    Ok(is_carried_out.then(finding).into_iter().collect())
 }
 
 /// Where clusters have joined already, a new key would shut the next ones out.

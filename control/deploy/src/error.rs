@@ -44,6 +44,14 @@ pub enum DeployError {
         /// What to do.
         next: String,
     },
+    /// A server that is needed does not answer, or not at present.
+    #[error("{what}")]
+    Unreachable {
+        /// Which server, what was asked of it, and why there is no answer.
+        what: String,
+        /// What to do.
+        next: String,
+    },
     /// What was asked for makes no sense, or not here.
     #[error("{what}")]
     Refused {
@@ -84,7 +92,9 @@ impl DeployError {
             Self::Unmet(findings) => {
                 findings.first().map_or_else(String::new, |finding| finding.next.clone())
             }
-            Self::NotInTime { next, .. } | Self::Refused { next, .. } => next.clone(),
+            Self::NotInTime { next, .. } | Self::Unreachable { next, .. } | Self::Refused { next, .. } => {
+                next.clone()
+            }
             Self::BrokerInfo(error) => error.next(),
         }
     }

@@ -15,13 +15,17 @@ mod gather;
 mod names;
 mod prune;
 mod register;
+mod registered;
+mod takeover;
 mod wait;
 
 pub use clusterset::ClustersetIps;
-pub use earlier::{Earlier, earlier, kept};
+pub use earlier::{Earlier, earlier, earlier_registered, kept};
+pub use gather::upstream_operator;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
+pub use registered::{install_service_discovery, prepare_registered, remove_service_discovery};
 
 use std::time::Duration;
 
@@ -103,7 +107,21 @@ pub struct Plan {
     share: Option<(Wish, Foreign)>,
     /// Likewise of the blocks of clusterset IPs.
     clusterset_ips: Vec<clusterset::Block>,
+    /// Objects of the member that others have made, and that are left to them; none where the member is registered by this plan.
+    left: Option<Vec<ObjectRef>>,
     patience: Duration,
+}
+
+impl Plan {
+    /// Returns the member's objects, but for those that are left to others.
+    fn objects(&self, member: &MemberOptions) -> Vec<Manifest> {
+        let all = objects::member(member).into_iter();
+        let is_left = |manifest: &Manifest| {
+            let place = ObjectRef::of(manifest.as_value());
+            self.left.iter().flatten().any(|left| place.as_ref() == Some(left))
+        };
+        all.filter(|manifest| !is_left(manifest)).collect()
+    }
 }
 
 /// Finds out all that a join needs, and checks it. Nothing is changed.
@@ -150,7 +168,7 @@ pub async fn prepare(
     findings.extend(gather::role(there.has_our_role, lacks_service_rights));
     let settings = objects::submariner_resource(&member);
     findings.extend(gather::ovn_tls(local, &member).await?);
-    findings.extend(gather::kept(&options.kept));
+    findings.extend([gather::carried_out(here.settings.as_ref()), gather::kept(&options.kept)].concat());
     findings.extend(gather::key(local, &member, options.replace_psk).await?);
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;
@@ -166,6 +184,7 @@ pub async fn prepare(
         has_gateway,
         share: (options.globalnet && there.globalnet.is_some()).then_some((options.share, foreign)),
         clusterset_ips,
+        left: None,
         patience: options.patience,
     })
 }
@@ -223,19 +242,10 @@ pub async fn install(
     plan: &Plan,
     steps: &mut dyn Steps,
 ) -> Result<MemberOptions, DeployError> {
-    let id = plan.member.cluster_id.as_str();
-    steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
-    let mut member = register(broker, plan).await?;
-    if let Some((wish, foreign)) = &plan.share {
-        let share = shares::take(broker, &member, &GLOBALNET, (*wish, foreign)).await?;
-        settle(&mut member.global_cidrs, &share, steps);
-    }
-    for (block, index) in plan.clusterset_ips.iter().zip(0..) {
-        let share = shares::take(broker, &member, block.kind, (block.wish, &block.foreign)).await?;
-        settle(&mut member.clusterset_ip_cidrs[index..=index], &share, steps);
-    }
-    steps.end(Outcome::Success);
-
+    let member = match plan.left {
+        None => registered_member(broker, plan, steps).await?,
+        Some(_) => plan.member.clone(),
+    };
     let has_services = member.has_service_discovery();
     if !has_services {
         service_discovery::leave(local, &member.namespace, plan.patience, steps).await?;
@@ -249,9 +259,16 @@ pub async fn install(
         define(local, &objects::service_import()).await?;
     }
     earlier::unchanged_networks(local, &member).await?;
-    let tally = apply_all(local, &objects::member(&member)).await?;
-    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
-    publish(local, &place, &member).await?;
+    let wanted = plan.objects(&member);
+    if plan.left.is_some() {
+        takeover::workloads(local, &member.namespace, &wanted).await?;
+    }
+    let tally = apply_all(local, &wanted).await?;
+    if plan.left.is_none() {
+        let place =
+            ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
+        publish(local, &place, &member).await?;
+    }
     prune::unwanted(local, &member).await?;
     steps.remark(Outcome::Success, &tally.to_string());
     steps.end(Outcome::Success);
@@ -260,6 +277,27 @@ pub async fn install(
         names::forward(local, &member, steps).await?;
     }
     gateways::label(local, &plan.labels, steps).await?;
+    Ok(member)
+}
+
+/// Registers the member with the broker, and takes the addresses that it is to have.
+async fn registered_member(
+    broker: &Server,
+    plan: &Plan,
+    steps: &mut dyn Steps,
+) -> Result<MemberOptions, DeployError> {
+    let id = plan.member.cluster_id.as_str();
+    steps.begin(&format!("Creating the account of cluster \"{id}\" on the broker"));
+    let mut member = register(broker, plan).await?;
+    if let Some((wish, foreign)) = &plan.share {
+        let share = shares::take(broker, &member, &GLOBALNET, (*wish, foreign)).await?;
+        settle(&mut member.global_cidrs, &share, steps);
+    }
+    for (block, index) in plan.clusterset_ips.iter().zip(0..) {
+        let share = shares::take(broker, &member, block.kind, (block.wish, &block.foreign)).await?;
+        settle(&mut member.clusterset_ip_cidrs[index..=index], &share, steps);
+    }
+    steps.end(Outcome::Success);
     Ok(member)
 }
 

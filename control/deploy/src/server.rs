@@ -15,6 +15,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use trieste_control::cause::innermost;
 
+use self::journal::digest;
 pub use self::journal::{Applied, Change, Journal};
 pub use self::managers::{FIELD_MANAGER, OPERATOR_MANAGER};
 use crate::error::DeployError;
@@ -200,7 +201,7 @@ impl Server {
             Some(_) => Applied::Changed,
         };
         if let Some(journal) = &self.journal {
-            journal.note(Change { place, applied, conflicts });
+            journal.note(Change { place, applied, conflicts, wanted: digest(object) });
         }
         Ok(applied)
     }
@@ -273,6 +274,16 @@ impl Server {
         let path = format!("{}?propagationPolicy=Background", place.path());
         let answer = self.call(Method::DELETE, &path, None, &format!("deleting {place}")).await;
         absent(answer).map(|answer| answer.is_some())
+    }
+
+    /// Asks for the deletion of a set of pods that leaves them; one that is not there is no error.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub(crate) async fn delete_orphaning(&self, place: &ObjectRef) -> Result<(), DeployError> {
+        let path = format!("{}?propagationPolicy=Orphan", place.path());
+        let answer = self.call(Method::DELETE, &path, None, &format!("deleting {place}")).await;
+        absent(answer).map(drop)
     }
 
     /// Deletes a pod whose node cannot say that it has ended.

@@ -15,8 +15,8 @@ use crate::cluster_dns;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    CLUSTERSET_IP, DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SUBMARINER, TRIESTE,
-    VERSION_LABEL,
+    CLUSTERSET_IP, DISCOVERY_AGENT, DISCOVERY_DNS, MANAGED_BY_LABEL, PART_OF_LABEL, SERVICE_DISCOVERY,
+    SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{service_export, service_import, zones};
 use crate::pods::pods;
@@ -160,8 +160,12 @@ pub(crate) async fn left_of(server: &Server, definition: &ObjectRef) -> Result<V
 
 /// Takes the set's names out of the cluster's DNS. One that cannot be changed keeps nobody here.
 async fn forward_no_more(server: &Server, namespace: &str, steps: &mut dyn Steps) -> Result<(), DeployError> {
-    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
-    let settings = server.find(&place).await?.unwrap_or_default();
+    let place = |kind, name| ObjectRef::namespaced("submariner.io/v1alpha1", kind, namespace, name);
+    let settings = match server.find(&place("Submariner", SUBMARINER)).await? {
+        Some(member) => member,
+        // It is in a cluster that is no member otherwise.
+        None => server.find(&place("ServiceDiscovery", SERVICE_DISCOVERY)).await?.unwrap_or_default(),
+    };
     let domains = settings["spec"]["customDomains"].as_array().into_iter().flatten();
     let zones = zones(domains.filter_map(Value::as_str));
     let custom = &settings["spec"]["coreDNSCustomConfig"];

@@ -20,6 +20,7 @@ mod look;
 mod options;
 mod plugin;
 mod pools;
+mod requests;
 
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};
@@ -32,7 +33,9 @@ use self::options::LEFT;
 use crate::apply::{remove, remove_definition};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, PLUGIN_SYNC, ROUTE_AGENT, TRIESTE};
+use crate::objects::names::{
+    GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, PLUGIN_SYNC, ROUTE_AGENT, TRIESTE, UPSTREAM_FINALIZER,
+};
 use crate::server::Server;
 use crate::service_discovery;
 
@@ -75,7 +78,8 @@ pub async fn uninstall(
     probes(server, steps).await?;
     // Somebody may have come meanwhile.
     let elsewhere = look::elsewhere(server, options).await?;
-    if options.scope.member && elsewhere.members.is_empty() {
+    // Who keeps the object that asks for gateways has labelled their nodes.
+    if options.scope.member && options.keeps.is_empty() && elsewhere.members.is_empty() {
         unlabel(server, steps).await?;
     }
     if options.scope.broker && found.has_broker && !stays.is_empty() {
@@ -88,6 +92,9 @@ pub async fn uninstall(
     }
     if !elsewhere.is_nothing() {
         steps.remark(Outcome::Warning, &shared(&elsewhere));
+        return Ok(());
+    }
+    if !options.keeps.is_empty() {
         return Ok(());
     }
     definitions(server, steps).await
@@ -221,7 +228,7 @@ async fn release(server: &Server, place: &ObjectRef) -> Result<(), DeployError> 
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|finalizer| *finalizer != "controllers.submariner.io/cleanup")
+        .filter(|finalizer| *finalizer != UPSTREAM_FINALIZER)
         .collect();
     if object["metadata"]["finalizers"].as_array().is_some_and(|all| all.len() != left.len()) {
         server.merge(place, &json!({"metadata": {"finalizers": left}})).await?;
@@ -310,6 +317,7 @@ mod tests {
             patience: Duration::ZERO,
             force: false,
             scope: Scope::ALL,
+            keeps: Vec::new(),
         };
         let server = fake.server();
         let run = async || {
@@ -340,6 +348,7 @@ mod tests {
             patience: Duration::ZERO,
             force: false,
             scope: Scope::ALL,
+            keeps: Vec::new(),
         };
         let server = fake.server();
         let found = observe(&server, &options).await.unwrap();

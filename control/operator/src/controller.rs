@@ -1,16 +1,19 @@
-//! The controller: which Fabric a part belongs to, what is to be carried out, and what became of it.
+//! The controller: which object a part belongs to, what is to be carried out, and what became of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use serde_json::Value;
-use trieste_control::api::{Fabric, FabricPhase, FabricSpec, Gateway, Kind, Object, Resource as _};
+use serde_json::{Map, Value};
+use trieste_control::api::{FabricPhase, FabricSpec, Gateway, Kind, Object, ObjectKey, Resource as _};
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{Cache, StoreError, StoreEvent};
-use trieste_deploy::objects::names::{MANAGED_BY_LABEL, NAMESPACE, TRIESTE};
+use trieste_deploy::objects::names::{
+    MANAGED_BY_LABEL, NAMESPACE, TRIESTE, UPSTREAM_FINALIZER, UPSTREAM_OPERATOR,
+};
 
 use crate::holders::holder;
-use crate::order::{Order, Outcome, Part, Report, Task};
+use crate::order::{Order, Outcome, Part, Reason, Report, Task, Upstream, Wanted};
+use crate::source::{Content, KINDS, Source};
 use crate::status::{self, PodSet, View};
 use crate::translate::join_source;
 
@@ -23,16 +26,19 @@ pub struct OperatorStatus {
     pub phases: BTreeMap<&'static str, u64>,
     /// Whether the Fabrics have been read.
     pub is_complete: bool,
-    /// Whether nothing is left to be written to Fabrics.
+    /// Whether nothing is left to be written to objects.
     pub is_settled: bool,
     /// Why something cannot be written, if that is so.
     pub problem: Option<String>,
 }
 
-/// Keeps finalizers and status of Fabrics, and says what is to be carried out.
+/// Keeps finalizers and status of Fabrics, and of objects of upstream's kinds, and says what is to be carried out.
+///
+/// Of upstream's kinds it keeps its hands off while upstream's operator runs: nothing is written to them then but that its own
+/// finalizers are taken off. It begins with one once the worker has reported that no such operator is anywhere.
 #[derive(Debug, Default)]
 pub struct FabricController {
-    fabrics: Cache,
+    sources: BTreeMap<Kind, Cache>,
     daemon_sets: Cache,
     deployments: Cache,
     gateways: Cache,
@@ -41,6 +47,9 @@ pub struct FabricController {
     /// The generations of DaemonSets and Deployments that were last seen.
     generations: BTreeMap<Kind, BTreeMap<String, Option<i64>>>,
     revision: u64,
+    /// The status of objects of upstream's kinds as it was written last: a definition of upstream's drops conditions, and to write them
+    /// again before the next pass is of no use.
+    written: BTreeMap<ObjectKey, Map<String, Value>>,
 }
 
 impl FabricController {
@@ -49,31 +58,64 @@ impl FabricController {
         Self::default()
     }
 
-    /// Returns the Fabrics that can be read. What the definition lets through can.
-    fn fabrics(&self) -> Vec<Fabric> {
-        self.fabrics.objects().filter_map(|object| Fabric::from_object(object).ok()).collect()
+    fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.sources.values().flat_map(Cache::objects)
     }
 
-    fn names(&self) -> Vec<String> {
-        self.fabrics.objects().map(|object| object.metadata.name.clone()).collect()
+    fn object(&self, key: &ObjectKey) -> Option<&Object> {
+        self.sources.get(&key.kind)?.get(&key.name)
     }
 
-    /// Returns `true` once a member is installed.
+    /// Returns the objects that can be read, but for those for which upstream's operator is responsible. What the definition lets
+    /// through can be read.
+    fn all(&self) -> Vec<Source> {
+        let all = self.objects().filter_map(Source::of);
+        all.filter(|source| !self.stands_back(source)).collect()
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.objects().map(Object::key).collect()
+    }
+
+    /// Returns `true` once a member was begun.
     fn has_member(&self) -> bool {
-        let is_installed =
-            |report: &Report| report.part == Part::Member && matches!(report.outcome, Outcome::Installed(_));
-        self.reports.values().any(is_installed)
+        self.objects().any(|object| object.metadata.has_finalizer(Part::Member.finalizer()))
     }
 
-    fn report(&self, fabric: &Fabric, part: Part) -> Option<&Report> {
-        self.reports.get(&(fabric.metadata.uid.clone()?, part))
+    fn report(&self, source: &Source, part: Part) -> Option<&Report> {
+        self.reports.get(&(source.metadata.uid.clone()?, part))
     }
 
-    /// Returns `true` if the newest report says that nothing is left, and is about what the Fabric says now: a part that was
+    /// Returns `true` if upstream's operator was seen to run in the member's namespace.
+    fn is_operator_seen(&self) -> bool {
+        self.deployments.get(UPSTREAM_OPERATOR).is_some_and(|set| {
+            let replicas = set.body.get("spec").and_then(|spec| spec["replicas"].as_u64()).unwrap_or(1);
+            replicas > 0 && !set.metadata.is_terminating()
+        })
+    }
+
+    /// Returns `true` if upstream's operator is responsible for an object.
+    fn stands_back(&self, source: &Source) -> bool {
+        let Some(part) = source.main_part() else { return false };
+        let is_reported = self.report(source, part).is_some_and(
+            |report| matches!(&report.outcome, Outcome::Waiting(why) if why.reason == Reason::UPSTREAM_OPERATOR),
+        );
+        is_reported || self.is_operator_seen()
+    }
+
+    /// Returns `true` if the operator is responsible for an object: always for a Fabric; for others as soon as it is known that
+    /// upstream's operator is not.
+    fn is_responsible(&self, source: &Source) -> bool {
+        let Some(part) = source.main_part() else { return true };
+        let is_checked = self.deployments.is_complete() && self.report(source, part).is_some();
+        is_checked && !self.stands_back(source)
+    }
+
+    /// Returns `true` if the newest report says that nothing is left, and is about what the object says now: a part that was
     /// begun again since has another generation.
-    fn is_removed(&self, fabric: &Fabric, part: Part) -> bool {
-        let is_now = |report: &&Report| Some(report.generation) == fabric.metadata.generation;
-        self.report(fabric, part).filter(is_now).is_some_and(|report| report.outcome == Outcome::Removed)
+    fn is_removed(&self, source: &Source, part: Part) -> bool {
+        let is_now = |report: &&Report| Some(report.generation) == source.metadata.generation;
+        self.report(source, part).filter(is_now).is_some_and(|report| report.outcome == Outcome::Removed)
     }
 
     /// Takes in which of our sets of pods have changed but for their status. Counts once for all of them.
@@ -90,69 +132,162 @@ impl FabricController {
         }
     }
 
-    /// Returns the finalizers that a Fabric is to have, of ours.
-    fn finalizers(&self, fabric: &Fabric, all: &[Fabric]) -> Vec<(Part, bool)> {
+    /// Returns the finalizers that an object is to have, of ours; none says that they stay as they are.
+    fn finalizers(&self, source: &Source, all: &[Source]) -> Vec<(Part, bool)> {
+        if !self.is_responsible(source) {
+            let parts = Part::ALL.into_iter().filter(|_| self.stands_back(source));
+            return parts.map(|part| (part, false)).collect();
+        }
         let wanted = |part: Part| {
-            let is_holder = holder(all, part).is_some_and(|held| held.metadata.name == fabric.metadata.name);
-            let has_it = fabric.metadata.has_finalizer(part.finalizer());
-            is_holder && (part.is_wanted_by(fabric) || (has_it && !self.is_removed(fabric, part)))
+            let is_holder = holder(all, part).is_some_and(|held| held.key == source.key);
+            let is_begun = source.has_begun(part);
+            is_holder && (source.wants(part) || (is_begun && !self.is_removed(source, part)))
         };
         Part::ALL.map(|part| (part, wanted(part))).into()
     }
 
+    /// Returns an object with the finalizers that it is to have.
+    fn with_finalizers(&self, object: &Object, source: &Source, all: &[Source]) -> Object {
+        let mut wanted = object.clone();
+        for (part, is_wanted) in self.finalizers(source, all) {
+            match is_wanted {
+                // Nothing new is kept from going.
+                true if source.metadata.is_terminating() => {}
+                true => wanted.metadata.add_finalizer(part.finalizer()),
+                false => wanted.metadata.remove_finalizer(part.finalizer()),
+            }
+        }
+        let is_left = Part::ALL.iter().any(|part| wanted.metadata.has_finalizer(part.finalizer()));
+        if source.is_of_upstream()
+            && source.metadata.is_terminating()
+            && self.is_responsible(source)
+            && !is_left
+        {
+            // Nobody else will: there is no operator of upstream's (any more).
+            wanted.metadata.remove_finalizer(UPSTREAM_FINALIZER);
+        }
+        wanted
+    }
+
     /// Returns the order about a part, if there is one.
-    fn order(&self, all: &[Fabric], part: Part) -> Option<Order> {
-        let fabric = holder(all, part).filter(|fabric| fabric.metadata.has_finalizer(part.finalizer()))?;
-        let task = if part.is_wanted_by(fabric) {
-            Task::Install(Box::new(of_part(&fabric.spec, part)))
-        } else if self.is_removed(fabric, part) {
+    fn order(&self, all: &[Source], part: Part) -> Option<Order> {
+        let source =
+            holder(all, part).filter(|source| source.has_begun(part) && self.is_responsible(source))?;
+        let task = if source.wants(part) {
+            Task::Install(Box::new(wanted(source, part, all)))
+        } else if self.is_removed(source, part) {
             return None;
         } else {
             Task::Remove
         };
-        let joined_with = fabric.status.as_ref().and_then(|status| status.join_info.clone());
+        let own = source.fabric().and_then(|fabric| join_source(&fabric.spec));
         let join_info = match (part, &task) {
-            (Part::Broker, _) => None,
-            (Part::Member, Task::Install(_)) => join_source(&fabric.spec),
-            (Part::Member, Task::Remove) => joined_with.or_else(|| join_source(&fabric.spec)),
+            (Part::Member, Task::Install(_)) => own,
+            (Part::Member, Task::Remove) => source.joined_with().or(own),
+            (Part::Broker | Part::ServiceDiscovery, _) | (Part::Member, Task::Check { .. }) => None,
         };
+        self.ordered(source, part, task, join_info)
+    }
+
+    fn ordered(
+        &self,
+        source: &Source,
+        part: Part,
+        task: Task,
+        join_info: Option<trieste_control::api::BrokerInfoRef>,
+    ) -> Option<Order> {
+        let join = source.fabric().and_then(|fabric| fabric.spec.join_config.as_ref());
+        let force = source.metadata.annotations.get(trieste_control::api::Fabric::FORCE_REMOVAL);
         Some(Order {
-            fabric: fabric.metadata.name.clone(),
-            uid: fabric.metadata.uid.clone()?,
-            generation: fabric.metadata.generation.unwrap_or_default(),
+            source: source.key.clone(),
+            uid: source.metadata.uid.clone()?,
+            generation: source.metadata.generation.unwrap_or_default(),
             part,
             task,
             join_info,
-            broker_url: fabric.spec.join_config.as_ref().and_then(|config| config.broker_url.clone()),
-            force: fabric
-                .metadata
-                .annotations
-                .get(Fabric::FORCE_REMOVAL)
-                .is_some_and(|value| value == "true"),
+            broker_url: join.and_then(|config| config.broker_url.clone()),
+            force: force.is_some_and(|value| value == "true"),
             revision: self.revision,
         })
     }
 
-    /// Returns all orders: a member leaves before its broker goes, and a broker is there before its member comes.
-    fn orders(&self) -> Vec<Order> {
-        let all = self.fabrics();
-        let mut orders: Vec<Order> = Part::ALL.iter().filter_map(|part| self.order(&all, *part)).collect();
-        orders.sort_by_key(|order| match (&order.task, order.part) {
-            (Task::Remove, Part::Member) => 0,
-            (Task::Remove, Part::Broker) => 1,
-            (Task::Install(_), Part::Broker) => 2,
-            (Task::Install(_), Part::Member) => 3,
-        });
-        orders
+    /// Returns what is to be found out before anything is begun for an object of upstream's kinds.
+    fn checks(&self) -> Vec<Order> {
+        let is_seen = self.is_operator_seen();
+        let open = self.objects().filter_map(Source::of).filter(|source| !self.is_responsible(source));
+        let check = |source: Source| {
+            let order = self.ordered(&source, source.main_part()?, Task::Check { is_seen }, None)?;
+            // What is edited meanwhile changes nothing about that.
+            Some(Order { generation: 0, revision: 0, ..order })
+        };
+        open.filter(|_| self.deployments.is_complete()).filter_map(check).collect()
     }
 
-    fn view<'v>(&'v self, fabric: &'v Fabric, all: &'v [Fabric]) -> View<'v> {
+    /// Returns all orders: a member leaves before its broker goes, and a broker is there before its member comes.
+    fn orders(&self) -> Vec<Order> {
+        let all = self.all();
+        let mut orders: Vec<Order> = Part::ALL.iter().filter_map(|part| self.order(&all, *part)).collect();
+        orders.sort_by_key(|order| match (&order.task, order.part) {
+            (Task::Remove, Part::ServiceDiscovery) => 0,
+            (Task::Remove, Part::Member) => 1,
+            (Task::Remove, Part::Broker) => 2,
+            (Task::Install(_) | Task::Check { .. }, Part::Broker) => 3,
+            (Task::Install(_) | Task::Check { .. }, Part::Member) => 4,
+            (Task::Install(_) | Task::Check { .. }, Part::ServiceDiscovery) => 5,
+        });
+        self.checks().into_iter().chain(orders).collect()
+    }
+
+    fn view<'v>(&'v self, source: &'v Source, all: &'v [Source]) -> View<'v> {
         let holders = Part::ALL.map(|part| holder(all, part));
-        let reports = Part::ALL.map(|part| self.report(fabric, part));
+        let reports = Part::ALL.map(|part| self.report(source, part));
         let sets = self.daemon_sets.objects().chain(self.deployments.objects());
+        let sets = sets.filter(|set| set.metadata.name != UPSTREAM_OPERATOR).map(pod_set).collect();
         let gateways = self.gateways.objects().filter_map(|object| Gateway::from_object(object).ok());
         let gateways = self.gateways.is_complete().then(|| gateways.collect());
-        View { fabric, holders, reports, sets: sets.map(pod_set).collect(), gateways }
+        View { source, holders, reports, sets, daemon_sets: self.daemon_sets.objects().collect(), gateways }
+    }
+
+    /// Returns the status that an object is to have; `None` if it has it.
+    fn status_of(
+        &self,
+        object: &Object,
+        source: &Source,
+        all: &[Source],
+        context: &Context,
+    ) -> Option<Value> {
+        let view = self.view(source, all);
+        if let Some(fabric) = source.fabric() {
+            let status = status::of(&view, fabric, context.wall);
+            let changed = Some(&status).filter(|status| fabric.status.as_ref() != Some(*status));
+            return changed.and_then(|status| serde_json::to_value(status).ok());
+        }
+        let found = object.body.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+        let written = self.written.get(&source.key);
+        let mut before = found.clone();
+        if let Some(conditions) = written.and_then(|written| written.get("conditions")) {
+            before.entry("conditions").or_insert_with(|| conditions.clone());
+        }
+        let status = status::of_upstream(&view, &before, context.wall);
+        (status != found && Some(&status) != written).then_some(Value::Object(status))
+    }
+}
+
+/// Returns what a part is to be like.
+fn wanted(source: &Source, part: Part, all: &[Source]) -> Wanted {
+    match &source.content {
+        Content::Fabric(fabric) => Wanted::Fabric(Box::new(of_part(&fabric.spec, part))),
+        Content::Broker(spec) => Wanted::Upstream(Upstream::Broker(spec.clone())),
+        Content::Submariner(spec) => {
+            let beside = all.iter().filter(|other| other.wants(Part::ServiceDiscovery));
+            let mut beside = beside.filter_map(|other| match &other.content {
+                Content::ServiceDiscovery(spec) => Some(spec.clone()),
+                Content::Fabric(_) | Content::Broker(_) | Content::Submariner(_) => None,
+            });
+            let beside = beside.find(|_| spec.service_discovery_enabled != Some(true));
+            Wanted::Upstream(Upstream::Member(spec.clone(), beside))
+        }
+        Content::ServiceDiscovery(spec) => Wanted::Upstream(Upstream::ServiceDiscovery(spec.clone())),
     }
 }
 
@@ -161,6 +296,7 @@ fn of_part(spec: &FabricSpec, part: Part) -> FabricSpec {
     match part {
         Part::Broker => FabricSpec { broker_config: spec.broker_config.clone(), ..FabricSpec::default() },
         Part::Member => FabricSpec { join_config: spec.join_config.clone(), ..FabricSpec::default() },
+        Part::ServiceDiscovery => FabricSpec::default(),
     }
 }
 
@@ -180,7 +316,7 @@ fn pod_set(object: &Object) -> PodSet {
 }
 
 impl Controller for FabricController {
-    type Key = String;
+    type Key = ObjectKey;
     type Status = OperatorStatus;
     type Input = Report;
 
@@ -190,87 +326,98 @@ impl Controller for FabricController {
 
     fn watches(&self) -> BTreeSet<Watch> {
         let inside = [Kind::DaemonSet, Kind::Deployment].map(|kind| Watch::new(0, kind, NAMESPACE));
-        // Before a member is installed gateways have no definition.
+        // Before a member is begun gateways have no definition.
         let gateways = self.has_member().then(|| Watch::new(0, Kind::Gateway, NAMESPACE));
-        inside.into_iter().chain(gateways).chain([Watch::new(0, Kind::Fabric, "")]).collect()
+        let sources = KINDS.map(|(kind, namespace)| Watch::new(0, kind, namespace));
+        inside.into_iter().chain(gateways).chain(sources).collect()
     }
 
     fn does_without(&self, watch: &Watch, _error: &StoreError) -> bool {
-        // Gateways have no definition any more when a member goes.
+        // Gateways have no definition any more when a member goes, and upstream's kinds where nobody has brought them.
         watch.kind != Kind::Fabric
     }
 
-    fn observe(&mut self, watch: &Watch, event: StoreEvent, _now: Instant) -> Vec<String> {
-        let caches = [
-            (Kind::Fabric, &mut self.fabrics),
+    fn observe(&mut self, watch: &Watch, event: StoreEvent, _now: Instant) -> Vec<ObjectKey> {
+        let is_source = KINDS.iter().any(|(kind, _)| *kind == watch.kind);
+        let sets = [
             (Kind::DaemonSet, &mut self.daemon_sets),
             (Kind::Deployment, &mut self.deployments),
             (Kind::Gateway, &mut self.gateways),
         ];
-        let cache = caches.into_iter().find(|(kind, _)| *kind == watch.kind);
-        let changed = cache.map(|(_, cache)| cache.changes(event)).unwrap_or_default();
-        if changed.is_empty() {
+        let cache = match sets.into_iter().find(|(kind, _)| *kind == watch.kind) {
+            Some((_, cache)) => cache,
+            None if is_source => self.sources.entry(watch.kind).or_default(),
+            None => return Vec::new(),
+        };
+        let was_complete = cache.is_complete();
+        let changed = cache.changes(event);
+        if changed.is_empty() && was_complete == cache.is_complete() {
             return Vec::new();
         }
         if matches!(watch.kind, Kind::DaemonSet | Kind::Deployment) {
             self.compare_generations(watch.kind);
         }
-        // Which Fabric has a part depends on all of them.
-        let mut names = self.names();
-        if watch.kind == Kind::Fabric {
-            names.extend(changed);
-            let live: BTreeSet<&str> =
-                self.fabrics.objects().filter_map(|object| object.metadata.uid.as_deref()).collect();
-            self.reports.retain(|(uid, _), _| live.contains(uid.as_str()));
+        // Which object has a part depends on all of them.
+        let mut keys = self.keys();
+        if is_source {
+            keys.extend(
+                changed.into_iter().map(|name| ObjectKey::new(watch.kind, watch.namespace.clone(), name)),
+            );
+            let live: BTreeSet<String> =
+                self.objects().filter_map(|object| object.metadata.uid.clone()).collect();
+            self.reports.retain(|(uid, _), _| live.contains(uid));
+            let keys: BTreeSet<ObjectKey> = self.keys().into_iter().collect();
+            self.written.retain(|key, _| keys.contains(key));
         }
-        names
+        keys
     }
 
-    fn handle_input(&mut self, report: Report, _now: Instant) -> Vec<String> {
-        let name = report.fabric.clone();
+    fn handle_input(&mut self, report: Report, _now: Instant) -> Vec<ObjectKey> {
         if (report.part, &report.outcome) == (Part::Member, &Outcome::Removed) {
             self.gateways = Cache::new();
         }
+        self.written.remove(&report.source);
+        // Who holds a part may depend on it.
+        let mut keys = if report.source.kind == Kind::Fabric { Vec::new() } else { self.keys() };
+        keys.push(report.source.clone());
         self.reports.insert((report.uid.clone(), report.part), report);
-        vec![name]
+        keys
     }
 
-    fn reconcile(&mut self, name: &String, context: &Context) -> Reconciled {
-        let Some(object) = self.fabrics.get(name) else { return Reconciled::await_change() };
-        let Ok(fabric) = Fabric::from_object(object) else { return Reconciled::await_change() };
-        let all = self.fabrics();
-        let mut wanted = object.clone();
-        for (part, is_wanted) in self.finalizers(&fabric, &all) {
-            match is_wanted {
-                // Nothing new is kept from going.
-                true if fabric.metadata.is_terminating() => {}
-                true => wanted.metadata.add_finalizer(part.finalizer()),
-                false => wanted.metadata.remove_finalizer(part.finalizer()),
-            }
-        }
+    fn reconcile(&mut self, key: &ObjectKey, context: &Context) -> Reconciled {
+        let Some(object) = self.object(key) else { return Reconciled::await_change() };
+        let Some(source) = Source::of(object) else { return Reconciled::await_change() };
+        let all = self.all();
+        let mut wanted = self.with_finalizers(object, &source, &all);
         if finalizers(&wanted) != finalizers(object) {
             return Reconciled::write(vec![Write::Update(wanted)]);
         }
-        let status = status::of(&self.view(&fabric, &all), context.wall);
-        if fabric.status.as_ref() == Some(&status) {
+        if !self.is_responsible(&source) {
             return Reconciled::await_change();
         }
-        let Ok(status) = serde_json::to_value(&status) else { return Reconciled::await_change() };
+        let Some(status) = self.status_of(object, &source, &all, context) else {
+            return Reconciled::await_change();
+        };
+        if let Some(status) = status.as_object().filter(|_| source.is_of_upstream()) {
+            self.written.insert(key.clone(), status.clone());
+        }
         wanted.body.insert("status".to_owned(), status);
         Reconciled::write(vec![Write::UpdateStatus(wanted)])
     }
 
     fn status(&self, queue: &QueueView<'_>) -> OperatorStatus {
         let mut phases: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for fabric in self.fabrics() {
-            let phase = fabric.status.map(|status| status.phase).unwrap_or_default();
+        for source in self.objects().filter_map(Source::of) {
+            let Some(fabric) = source.fabric() else { continue };
+            let phase = fabric.status.as_ref().map(|status| status.phase).unwrap_or_default();
             *phases.entry(phase_name(phase)).or_default() += 1;
         }
+        let is_complete = self.sources.get(&Kind::Fabric).is_some_and(Cache::is_complete);
         OperatorStatus {
             orders: self.orders(),
             phases,
-            is_complete: self.fabrics.is_complete(),
-            is_settled: self.fabrics.is_complete() && queue.is_idle,
+            is_complete,
+            is_settled: is_complete && queue.is_idle,
             problem: queue.problem().map(str::to_owned),
         }
     }

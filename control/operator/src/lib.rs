@@ -1,4 +1,5 @@
-//! The operator: it makes clusters what their `Fabric` resources say ([what they say](trieste_control::api::FabricSpec)).
+//! The operator: it makes clusters what their `Fabric` resources say ([what they say](trieste_control::api::FabricSpec)), or the
+//! resources of upstream's operator.
 //!
 //! ```text
 //!   Fabric ──watch──▶ controller ──orders──▶ worker ──▶ deploy_broker, join, uninstall (control/deploy)
@@ -7,7 +8,7 @@
 //!         status                               └──▶ Events
 //! ```
 //!
-//! * [`controller`] — pure: which Fabric a part belongs to, what is to be carried out, what became of it. * [`worker`] —
+//! * [`controller`] — pure: which object a part belongs to, what is to be carried out, what became of it. * [`worker`] —
 //!   carries out one part after the other, again and again. * [`translate`] — from a Fabric, and from resources of others, to
 //!   the options of the library. * [`config`], [`run`], [`metrics`] — the program.
 
@@ -23,6 +24,7 @@ mod memory_store;
 pub mod metrics;
 pub mod order;
 pub mod run;
+mod source;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -33,12 +33,12 @@ pub fn render(snapshot: Snapshot<'_>) -> String {
     for (phase, count) in &snapshot.status.phases {
         fabrics.set(&[("phase", phase)], *count);
     }
-    let help = "Times that a part of a Fabric was carried out, by outcome.";
+    let help = "Times that a part was carried out, by outcome.";
     let mut passes = Family::new(Kind::Counter, "trieste_operator_passes_total", help);
     for ((part, outcome), count) in &snapshot.counts.passes {
         passes.set(&[("outcome", outcome), ("part", part)], *count);
     }
-    let help = "Objects that somebody else had changed, and that are again as the Fabric says.";
+    let help = "Objects that somebody else had changed, and that are again as they should be.";
     let repairs = Family::new(Kind::Counter, "trieste_operator_repairs_total", help);
     let repairs = repairs.with(snapshot.counts.repairs);
     [build, fabrics, passes, repairs].into_iter().for_each(|family| page.add(family));

@@ -1,25 +1,32 @@
 //! What the controller wants to be carried out, and what the worker says became of it.
 
-use trieste_control::api::{BrokerInfoRef, FabricNetworks, FabricSpec, PublishedBrokerInfo};
+use serde_json::{Map, Value};
+use trieste_control::api::{
+    BrokerInfoRef, BrokerSpec, FabricNetworks, FabricSpec, Kind, ObjectKey, PublishedBrokerInfo,
+    ServiceDiscoverySpec, SubmarinerSpec,
+};
 
-/// A part of a Fabric.
+/// A part of what a cluster is in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// The broker.
     Broker,
     /// The member.
     Member,
+    /// Service discovery by itself, where there is no member that has it.
+    ServiceDiscovery,
 }
 
 impl Part {
     /// All parts, in the order in which they are installed.
-    pub const ALL: [Self; 2] = [Self::Broker, Self::Member];
+    pub const ALL: [Self; 3] = [Self::Broker, Self::Member, Self::ServiceDiscovery];
 
     /// Returns the part's name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Broker => "broker",
             Self::Member => "member",
+            Self::ServiceDiscovery => "service-discovery",
         }
     }
 }
@@ -28,16 +35,41 @@ impl Part {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Task {
     /// It is to be as the spec says.
-    Install(Box<FabricSpec>),
+    Install(Box<Wanted>),
     /// Nothing of it is to be left.
     Remove,
+    /// It is to be found out whether upstream's operator is responsible. Nothing is changed.
+    Check {
+        /// Whether that was seen to run.
+        is_seen: bool,
+    },
+}
+
+/// What a part is to be like.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// As a Fabric says.
+    Fabric(Box<FabricSpec>),
+    /// As objects of upstream's kinds say.
+    Upstream(Upstream),
+}
+
+/// What objects of upstream's kinds say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Upstream {
+    /// A Broker object.
+    Broker(BrokerSpec),
+    /// A Submariner object, and the ServiceDiscovery object beside it.
+    Member(Box<SubmarinerSpec>, Option<Box<ServiceDiscoverySpec>>),
+    /// A ServiceDiscovery object by itself.
+    ServiceDiscovery(Box<ServiceDiscoverySpec>),
 }
 
 /// A part that is to be carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// The Fabric's name.
-    pub fabric: String,
+    /// The object that says so.
+    pub source: ObjectKey,
     /// Its incarnation.
     pub uid: String,
     /// The generation that the order is about.
@@ -56,18 +88,28 @@ pub struct Order {
     pub revision: u64,
 }
 
+impl Reason {
+    /// The word that says that upstream's operator is responsible.
+    pub const UPSTREAM_OPERATOR: &str = "UpstreamOperator";
+}
+
 impl Order {
     /// Returns `true` if both want the same.
     pub fn wants_the_same(&self, other: &Self) -> bool {
         *self == Self { revision: self.revision, ..other.clone() }
+    }
+
+    /// Returns `true` if an object of upstream's kinds says so, which upstream's operator may be responsible for.
+    pub fn is_of_upstream(&self) -> bool {
+        self.source.kind != Kind::Fabric
     }
 }
 
 /// What became of an order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The Fabric's name.
-    pub fabric: String,
+    /// The object that said so.
+    pub source: ObjectKey,
     /// Its incarnation.
     pub uid: String,
     /// The generation that the order was about.
@@ -85,6 +127,8 @@ pub enum Outcome {
     Installed(Box<Facts>),
     /// Nothing of it is left.
     Removed,
+    /// Upstream's operator does not run: the part may be begun.
+    Free,
     /// It goes on once something outside has happened.
     Waiting(Reason),
     /// It could not be carried out, and is tried again.
@@ -117,4 +161,6 @@ pub struct Facts {
     pub contested: Vec<String>,
     /// What works, but somebody should see to.
     pub warnings: Vec<String>,
+    /// Of objects of upstream's kinds, what their status has.
+    pub status: Map<String, Value>,
 }

@@ -1,17 +1,23 @@
-//! The status of a Fabric: a function of what was reported, of the sets of pods, and of what gateways publish.
+//! The status of an object: a function of what was reported, of the sets of pods, and of what gateways publish.
+
+mod upstream;
 
 use jiff::Timestamp;
 use trieste_control::api::{
     Condition, ConditionStatus, ConnectionStatus, Fabric, FabricGateway, FabricPhase, FabricStatus, Gateway,
-    HaStatus,
+    HaStatus, Object,
 };
 
 use crate::order::{Facts, Outcome, Part, Report};
+use crate::source::{Content, Source};
+pub(crate) use upstream::of_upstream;
 
 /// The condition that the broker is there and its join data published.
 pub(crate) const BROKER_READY: &str = "BrokerReady";
 /// The condition that the cluster has joined.
 pub(crate) const JOINED: &str = "Joined";
+/// The condition that service discovery was installed by itself.
+pub(crate) const SERVICE_DISCOVERY_READY: &str = "ServiceDiscoveryReady";
 /// The condition that everything that is wanted runs.
 pub(crate) const READY: &str = "Ready";
 /// The condition that somebody else writes objects of the operator again and again.
@@ -25,13 +31,15 @@ const MOST: usize = 8;
 /// What a status is made of.
 #[derive(Debug)]
 pub(crate) struct View<'v> {
-    pub(crate) fabric: &'v Fabric,
-    /// Which Fabric has each part.
-    pub(crate) holders: [Option<&'v Fabric>; 2],
+    pub(crate) source: &'v Source,
+    /// Which object has each part.
+    pub(crate) holders: [Option<&'v Source>; 3],
     /// The newest report about each part.
-    pub(crate) reports: [Option<&'v Report>; 2],
+    pub(crate) reports: [Option<&'v Report>; 3],
     /// The sets of pods in the member's namespace.
     pub(crate) sets: Vec<PodSet>,
+    /// The DaemonSets there.
+    pub(crate) daemon_sets: Vec<&'v Object>,
     /// The gateways; `None` while they cannot be read.
     pub(crate) gateways: Option<Vec<Gateway>>,
 }
@@ -58,36 +66,50 @@ impl Verdict {
     }
 }
 
-/// Returns the status; times of conditions that say what they said before stay.
-pub(crate) fn of(view: &View<'_>, now: Timestamp) -> FabricStatus {
-    let before = view.fabric.status.clone().unwrap_or_default();
+/// What there is to say of an object's parts, and of all of them.
+struct Verdicts {
+    parts: Vec<(Part, Verdict)>,
+    ready: Verdict,
+}
+
+fn verdicts(view: &View<'_>) -> Verdicts {
     let parts: Vec<(Part, Verdict)> =
         Part::ALL.iter().filter_map(|part| Some((*part, verdict(view, *part)?))).collect();
-    let ready = readiness(view, &parts);
-    let phase = phase(view, &parts, &ready);
+    Verdicts { ready: readiness(view, &parts), parts }
+}
+
+/// Returns a Fabric's status; times of conditions that say what they said before stay.
+pub(crate) fn of(view: &View<'_>, fabric: &Fabric, now: Timestamp) -> FabricStatus {
+    let before = fabric.status.clone().unwrap_or_default();
+    let verdicts = verdicts(view);
     let mut status = FabricStatus {
-        phase,
-        observed_generation: view.fabric.metadata.generation,
+        phase: phase(view, &verdicts),
+        observed_generation: view.source.metadata.generation,
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         ..FabricStatus::default()
     };
     for part in Part::ALL {
         fill(&mut status, &before, view, part);
     }
-    let kinds = parts.into_iter().map(|(part, verdict)| (kind(part), verdict));
+    status.conditions = conditions(view, verdicts, &before.conditions, now);
+    status
+}
+
+/// Returns an object's conditions.
+fn conditions(view: &View<'_>, verdicts: Verdicts, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let kinds = verdicts.parts.into_iter().map(|(part, verdict)| (kind(part), verdict));
     let contested = contested(view).map(|verdict| (CONTESTED, verdict));
     let warned = warned(view).map(|verdict| (WARNINGS, verdict));
-    let verdicts = kinds.chain(contested).chain(warned).chain([(READY, ready)]);
-    status.conditions = verdicts
-        .map(|(kind, verdict)| condition(kind, &verdict, &before, view.fabric.metadata.generation, now))
-        .collect();
-    status
+    let all = kinds.chain(contested).chain(warned).chain([(READY, verdicts.ready)]);
+    let generation = view.source.metadata.generation;
+    all.map(|(kind, verdict)| condition(kind, &verdict, before, generation, now)).collect()
 }
 
 const fn kind(part: Part) -> &'static str {
     match part {
         Part::Broker => BROKER_READY,
         Part::Member => JOINED,
+        Part::ServiceDiscovery => SERVICE_DISCOVERY_READY,
     }
 }
 
@@ -95,6 +117,7 @@ const fn index(part: Part) -> usize {
     match part {
         Part::Broker => 0,
         Part::Member => 1,
+        Part::ServiceDiscovery => 2,
     }
 }
 
@@ -105,51 +128,79 @@ fn report<'v>(view: &View<'v>, part: Part) -> Option<&'v Report> {
 fn facts<'v>(view: &View<'v>, part: Part) -> Option<&'v Facts> {
     match &report(view, part)?.outcome {
         Outcome::Installed(facts) => Some(facts),
-        Outcome::Removed | Outcome::Waiting(_) | Outcome::Failed(_) => None,
+        Outcome::Removed | Outcome::Free | Outcome::Waiting(_) | Outcome::Failed(_) => None,
     }
 }
 
 fn is_begun(view: &View<'_>, part: Part) -> bool {
-    view.fabric.metadata.has_finalizer(part.finalizer())
+    view.source.has_begun(part)
 }
 
 /// Returns what is to be said of a part; `None` where there is nothing of it and is to be nothing.
 fn verdict(view: &View<'_>, part: Part) -> Option<Verdict> {
     use ConditionStatus::{False, True, Unknown};
-    let is_wanted = part.is_wanted_by(view.fabric);
+    let is_wanted = view.source.wants(part);
     if !is_wanted && !is_begun(view, part) {
         return None;
     }
-    let other = view.holders.get(index(part)).copied().flatten();
-    if let Some(other) = other.filter(|other| other.metadata.name != view.fabric.metadata.name) {
-        let message = format!(
-            "a cluster has one {}, and Fabric {} has it: take the part out of one of the two",
-            part.as_str(),
-            other.metadata.name
-        );
-        return Some(Verdict::new(False, "HeldByAnother", message));
+    if let Some(other) = carried_out_by(view, part) {
+        return Some(other);
     }
-    let now = report(view, part).filter(|report| Some(report.generation) == view.fabric.metadata.generation);
+    let now = report(view, part).filter(|report| Some(report.generation) == view.source.metadata.generation);
     let outcome = now.map(|report| &report.outcome);
     Some(match (is_wanted, outcome) {
         (true, Some(Outcome::Installed(_))) => Verdict::new(True, "Installed", "it is as the spec says"),
         (_, Some(Outcome::Failed(why) | Outcome::Waiting(why))) => {
             Verdict::new(False, why.reason, why.message.clone())
         }
-        (true, Some(Outcome::Removed) | None) => {
+        (true, Some(Outcome::Removed | Outcome::Free) | None) => {
             Verdict::new(Unknown, "InProgress", "it is being carried out")
         }
-        (false, Some(Outcome::Installed(_) | Outcome::Removed) | None) => {
+        (false, Some(Outcome::Installed(_) | Outcome::Removed | Outcome::Free) | None) => {
             Verdict::new(False, "Removing", "it is being removed")
         }
     })
 }
 
+/// Returns that another object has the part, if one has.
+fn carried_out_by(view: &View<'_>, part: Part) -> Option<Verdict> {
+    use ConditionStatus::{False, True};
+    let member = view.holders.get(index(Part::Member)).copied().flatten();
+    if let Some(member) = member.filter(|_| part == Part::ServiceDiscovery) {
+        return Some(match &member.content {
+            Content::Submariner(spec) if spec.service_discovery_enabled == Some(true) => Verdict::new(
+                True,
+                "CarriedOutWithMember",
+                format!(
+                    "{} switches service discovery on: it goes by that, and not by what is here",
+                    member.key
+                ),
+            ),
+            Content::Submariner(_) => {
+                Verdict::new(True, "CarriedOutWithMember", format!("it is carried out with {}", member.key))
+            }
+            Content::Fabric(_) | Content::Broker(_) | Content::ServiceDiscovery(_) => Verdict::new(
+                False,
+                "HeldByAnother",
+                format!("{} has the member, and service discovery with it", member.key),
+            ),
+        });
+    }
+    let other = view.holders.get(index(part)).copied().flatten();
+    let other = other.filter(|other| other.key != view.source.key)?;
+    let message = format!(
+        "a cluster has one {}, and {} has it: take the part out of one of the two",
+        part.as_str(),
+        other.key
+    );
+    Some(Verdict::new(False, "HeldByAnother", message))
+}
+
 /// Returns whether everything that is wanted runs.
 fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     use ConditionStatus::{False, True, Unknown};
-    if view.fabric.metadata.is_terminating() {
-        return Verdict::new(False, "Removing", "the Fabric was deleted");
+    if view.source.metadata.is_terminating() {
+        return Verdict::new(False, "Removing", format!("the {} was deleted", view.source.key.kind));
     }
     for wanted in [False, Unknown] {
         if let Some((part, verdict)) = parts.iter().find(|(_, verdict)| verdict.status == wanted) {
@@ -160,7 +211,7 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     if parts.is_empty() {
         return Verdict::new(Unknown, "InProgress", "nothing was begun yet");
     }
-    if !parts.iter().any(|(part, _)| *part == Part::Member) {
+    if parts.iter().all(|(part, _)| *part == Part::Broker) {
         return Verdict::new(True, "Ready", "the broker is there");
     }
     let late: Vec<String> = view
@@ -173,6 +224,9 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     if !late.is_empty() {
         return Verdict::new(False, "PodsNotReady", format!("not all pods are ready: {}", late.join(", ")));
     }
+    if !parts.iter().any(|(part, _)| *part == Part::Member) {
+        return Verdict::new(True, "Ready", "all pods are ready");
+    }
     let Some(gateways) = &view.gateways else {
         return Verdict::new(Unknown, "GatewaysUnread", "the Gateway objects cannot be read at present");
     };
@@ -184,9 +238,9 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     Verdict::new(True, "Ready", "all pods are ready, and a gateway is active")
 }
 
-fn phase(view: &View<'_>, parts: &[(Part, Verdict)], ready: &Verdict) -> FabricPhase {
-    let is_leaving = |part: &Part| is_begun(view, *part) && !part.is_wanted_by(view.fabric);
-    if view.fabric.metadata.is_terminating() || Part::ALL.iter().any(is_leaving) {
+fn phase(view: &View<'_>, Verdicts { parts, ready }: &Verdicts) -> FabricPhase {
+    let is_leaving = |part: &Part| is_begun(view, *part) && !view.source.wants(*part);
+    if view.source.metadata.is_terminating() || Part::ALL.iter().any(is_leaving) {
         return FabricPhase::Removing;
     }
     if parts.iter().any(|(_, verdict)| verdict.status == ConditionStatus::False) {
@@ -227,6 +281,8 @@ fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part:
             let read = view.gateways.as_ref().map(|gateways| gateways.iter().map(glance).collect());
             status.gateways = read.unwrap_or_else(|| before.gateways.clone());
         }
+        // No Fabric has it.
+        Part::ServiceDiscovery => {}
     }
 }
 
@@ -272,11 +328,11 @@ fn warned(view: &View<'_>) -> Option<Verdict> {
 fn condition(
     kind: &str,
     verdict: &Verdict,
-    before: &FabricStatus,
+    before: &[Condition],
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {
-    let known = before.conditions.iter().find(|known| known.kind == kind);
+    let known = before.iter().find(|known| known.kind == kind);
     let since = known.filter(|known| known.status == verdict.status).map(|known| known.last_transition_time);
     // The API keeps seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);

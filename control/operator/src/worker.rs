@@ -6,20 +6,25 @@
 //! killed, and the next one begins from what it finds.
 
 mod broker;
+mod deployment_info;
 mod events;
 mod failure;
 mod join_data;
+mod keeps;
 mod member;
 mod tools;
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
+use rand_core::OsRng;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
+use trieste_control::backoff::Backoff;
 use trieste_control::election::Leadership;
 use trieste_control::recorder::Recorder;
 use trieste_control::steps::{Outcome as StepOutcome, Record};
@@ -28,8 +33,9 @@ use trieste_deploy::Journal;
 
 use crate::RETRY;
 use crate::controller::OperatorStatus;
-use crate::order::{Order, Outcome, Part, Reason, Report, Task};
+use crate::order::{Order, Outcome, Part, Reason, Report, Task, Wanted};
 use events::Repairs;
+use failure::Failure;
 pub use tools::{Connect, Tools};
 
 /// Counters of a worker. Cheap to clone; clones share them.
@@ -55,6 +61,7 @@ impl WorkerMetrics {
         let name = match outcome {
             Outcome::Installed(_) => "installed",
             Outcome::Removed => "removed",
+            Outcome::Free => "free",
             Outcome::Waiting(_) => "waiting",
             Outcome::Failed(_) => "failed",
         };
@@ -80,8 +87,8 @@ struct Tried {
     ended: Instant,
     /// When it is tried again.
     due: Instant,
-    /// How long it waited the last time that it failed.
-    wait: Duration,
+    /// How long it waits when it fails.
+    backoff: Backoff,
     /// What somebody should see to.
     warnings: Vec<String>,
 }
@@ -95,7 +102,7 @@ impl Tried {
         }
         match order.task {
             Task::Install(_) if self.order.revision != order.revision => self.due.min(self.ended + SPACING),
-            Task::Install(_) | Task::Remove => self.due,
+            Task::Install(_) | Task::Remove | Task::Check { .. } => self.due,
         }
     }
 
@@ -166,7 +173,7 @@ impl Worker {
             let (outcome, warnings) = tokio::select! {
                 done = self.execute(&order) => done,
                 () = term_ends(leadership.clone()) => {
-                    warn!(fabric = order.fabric, part = order.part.as_str(), "leadership lost, pass dropped");
+                    warn!(object = %order.source, part = order.part.as_str(), "leadership lost, pass dropped");
                     self.journal.drain();
                     continue;
                 }
@@ -185,17 +192,21 @@ impl Worker {
     async fn execute(&self, order: &Order) -> (Outcome, Vec<String>) {
         let mut steps = Record::default();
         let pass = async {
+            if let Some(waiting) = upstream::standing_back(&self.tools, order).await? {
+                return Ok(Outcome::Waiting(waiting));
+            }
             match (order.part, &order.task) {
-                (Part::Broker, Task::Install(spec)) => broker::install(&self.tools, spec, &mut steps).await,
-                (Part::Broker, Task::Remove) => broker::remove(&self.tools, &mut steps).await,
-                (Part::Member, Task::Install(spec)) => {
-                    member::install(&self.tools, order, spec, &mut steps).await
-                }
+                (_, Task::Check { .. }) => Ok(Outcome::Free),
+                (_, Task::Install(wanted)) => self.install(order, wanted, &mut steps).await,
+                (Part::Broker, Task::Remove) => broker::remove(&self.tools, order, &mut steps).await,
                 (Part::Member, Task::Remove) => member::remove(&self.tools, order, &mut steps).await,
+                (Part::ServiceDiscovery, Task::Remove) => {
+                    upstream::remove_service_discovery(&self.tools, &mut steps).await
+                }
             }
         };
         let outcome = match timeout(PASS_LIMIT, pass).await {
-            Ok(done) => done.unwrap_or_else(|failure| Outcome::Failed(failure.reason())),
+            Ok(done) => done.unwrap_or_else(|failure: Failure| Outcome::Failed(failure.reason_for(order))),
             Err(_) => Outcome::Failed(Reason {
                 reason: "NotInTime",
                 message: format!(
@@ -207,13 +218,23 @@ impl Worker {
         (outcome, warnings(&steps))
     }
 
+    async fn install(&self, order: &Order, wanted: &Wanted, steps: &mut Record) -> Result<Outcome, Failure> {
+        match (order.part, wanted) {
+            (Part::Broker, Wanted::Fabric(spec)) => broker::install(&self.tools, spec, steps).await,
+            (Part::Member, Wanted::Fabric(spec)) => member::install(&self.tools, order, spec, steps).await,
+            // No Fabric has it.
+            (Part::ServiceDiscovery, Wanted::Fabric(_)) => Ok(Outcome::Removed),
+            (_, Wanted::Upstream(content)) => upstream::install(&self.tools, content, steps).await,
+        }
+    }
+
     /// Takes in what became of an order, and reports it.
     fn finish(&mut self, order: Order, mut outcome: Outcome, warnings: Vec<String>) -> Result<(), ()> {
         let key = key_of(&order);
         let before = self.tried.remove(&key);
         let known = before.as_ref().map(|tried| tried.warnings.clone()).unwrap_or_default();
         for text in warnings.iter().filter(|text| !known.contains(text)) {
-            warn!(fabric = order.fabric, part = order.part.as_str(), text, "part carried out with a warning");
+            warn!(object = %order.source, part = order.part.as_str(), text, "part carried out with a warning");
             events::warning(&self.recorder, &order, text);
         }
         let has_settled = before.as_ref().is_some_and(|tried| tried.has_settled(&order));
@@ -227,28 +248,32 @@ impl Worker {
         }
         if before.as_ref().is_none_or(|tried| !is_same_outcome(&tried.outcome, &outcome)) {
             events::outcome(&self.recorder, &order, &outcome);
-            info!(fabric = order.fabric, part = order.part.as_str(), outcome = ?outcome, "part carried out");
+            info!(object = %order.source, part = order.part.as_str(), outcome = ?outcome, "part carried out");
         }
         self.metrics.count(order.part, &outcome, repaired.len() as u64);
-        let wait = match &outcome {
-            Outcome::Installed(_) | Outcome::Removed => RETRY.0,
-            Outcome::Waiting(_) | Outcome::Failed(_) => {
-                before.as_ref().map_or(RETRY.0, |tried| (tried.wait * 2).min(RETRY.1))
+        let fresh = || Backoff::new(RETRY.0, RETRY.1);
+        let mut backoff = before.map_or_else(fresh, |tried| tried.backoff);
+        let until = match &outcome {
+            Outcome::Waiting(_) if matches!(order.task, Task::Check { .. }) => self.tools.resync,
+            Outcome::Waiting(_) | Outcome::Failed(_) => backoff.next_wait(&mut OsRng),
+            Outcome::Installed(_) | Outcome::Free => {
+                backoff.reset();
+                self.tools.resync
+            }
+            Outcome::Removed => {
+                backoff.reset();
+                RETRY.0
             }
         };
-        let until = match &outcome {
-            Outcome::Installed(_) => self.tools.resync,
-            Outcome::Removed | Outcome::Waiting(_) | Outcome::Failed(_) => wait,
-        };
         let report = Report {
-            fabric: order.fabric.clone(),
+            source: order.source.clone(),
             uid: order.uid.clone(),
             generation: order.generation,
             part: order.part,
             outcome: outcome.clone(),
         };
         let ended = Instant::now();
-        self.tried.insert(key, Tried { order, outcome, warnings, ended, due: ended + until, wait });
+        self.tried.insert(key, Tried { order, outcome, warnings, ended, due: ended + until, backoff });
         self.reports.unbounded_send(report).map_err(drop)
     }
 }
@@ -304,16 +329,16 @@ async fn term_ends(leadership: Option<watch::Receiver<Option<Leadership>>>) {
 
 #[cfg(test)]
 mod tests {
+    use trieste_control::api::{Kind, ObjectKey};
     use trieste_control::steps::Steps as _;
 
     use super::*;
 
     fn order(task: Task, revision: u64) -> Order {
         let part = Part::Member;
-        let (fabric, uid) = ("east".to_owned(), "u1".to_owned());
         Order {
-            fabric,
-            uid,
+            source: ObjectKey::new(Kind::Fabric, "", "east"),
+            uid: "u1".to_owned(),
             generation: 1,
             part,
             task,
@@ -327,12 +352,19 @@ mod tests {
     fn tried(order: Order, due: Duration) -> Tried {
         let ended = Instant::now();
         let outcome = Outcome::Installed(Box::default());
-        Tried { order, outcome, warnings: Vec::new(), ended, due: ended + due, wait: RETRY.0 }
+        Tried {
+            order,
+            outcome,
+            warnings: Vec::new(),
+            ended,
+            due: ended + due,
+            backoff: Backoff::new(RETRY.0, RETRY.1),
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_undoes_what_the_operator_does_is_answered_no_faster_than_every_ten_seconds() {
-        let install = || Task::Install(Box::default());
+        let install = || Task::Install(Box::new(Wanted::Fabric(Box::default())));
         let done = tried(order(install(), 1), Duration::from_secs(120));
         let wait = |next: &Order| done.due_for(next) - done.ended;
         assert_eq!(wait(&order(install(), 1)), Duration::from_secs(120));

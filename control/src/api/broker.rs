@@ -16,7 +16,7 @@ pub struct Broker {
     /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<BrokerSpec>,
-    /// Nothing so far; upstream's is empty.
+    /// Conditions of our operator; upstream's is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Map<String, Value>>,
     /// Unknown top-level fields, kept.

@@ -36,6 +36,8 @@ pub enum Kind {
     Submariner,
     /// The choices made when the broker was deployed.
     Broker,
+    /// The choices made of service discovery.
+    ServiceDiscovery,
     /// Kubernetes: who leads.
     Lease,
     /// Kubernetes: a node, with its settings in labels and annotations.
@@ -136,7 +138,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 33] = [
+const FACTS: [Facts; 34] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -161,6 +163,7 @@ const FACTS: [Facts; 33] = [
     },
     operators(Kind::Submariner, "Submariner", "submariners"),
     operators(Kind::Broker, "Broker", "brokers"),
+    operators(Kind::ServiceDiscovery, "ServiceDiscovery", "servicediscoveries"),
     Facts { api_version: "coordination.k8s.io/v1", ..ours(Kind::Lease, "Lease", "leases") },
     Facts { is_namespaced: false, has_status_subresource: true, ..kubernetes(Kind::Node, "Node", "nodes") },
     Facts { has_status_subresource: true, ..kubernetes(Kind::Pod, "Pod", "pods") },
@@ -232,8 +235,8 @@ const FACTS: [Facts; 33] = [
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 33] = {
-        let mut all = [Self::Cluster; 33];
+    pub const ALL: [Self; 34] = {
+        let mut all = [Self::Cluster; 34];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -243,8 +246,8 @@ impl Kind {
     };
 
     /// The kinds of group `submariner.io`, those that have definitions of ours.
-    pub const SUBMARINER: [Self; 11] = {
-        let mut some = [Self::Cluster; 11];
+    pub const SUBMARINER: [Self; 12] = {
+        let mut some = [Self::Cluster; 12];
         let mut index = 0;
         while index < some.len() {
             some[index] = FACTS[index].kind;

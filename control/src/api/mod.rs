@@ -1,5 +1,5 @@
 //! The objects of `submariner.io/v1`: those that clusters exchange, those that components publish, and globalnet's;
-//! the two of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined; and what
+//! the three of `submariner.io/v1alpha1` that say what was chosen when a broker was deployed and a cluster joined; and what
 //! clusters import of each other's services.
 //!
 //! These are wire types: field names, optionality and equality are those of upstream Submariner, addresses and CIDRs
@@ -35,6 +35,7 @@ mod paths;
 mod route_agent;
 mod routes;
 mod selector;
+mod service_discovery;
 mod service_import;
 mod submariner;
 mod subnets;
@@ -72,6 +73,7 @@ pub use routes::{
     GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec, closed_routes_name, has_closed_routes,
 };
 pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};
+pub use service_discovery::{ServiceDiscovery, ServiceDiscoverySpec};
 pub use service_import::{
     ExportingCluster, ImportFacts, ImportPort, ServiceImport, ServiceImportSpec, ServiceImportStatus,
     ServiceImportType,

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::ObjectMeta;
 use super::lenient::null_as_default;
 
-/// A member of a cluster set, as its administrator wants it. Upstream's operator acts on such an object; here it is a
-/// record that commands read.
+/// A member of a cluster set, as its administrator wants it. Upstream's operator acts on such an object, and so does ours; one
+/// that a join has made is a record that commands read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Submariner {
     /// Metadata.

@@ -4,7 +4,7 @@
 use super::{
     ApiError, Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Fabric, Gateway, GatewayRoute,
     GlobalEgressIp, GlobalIngressIp, Kind, NonGatewayRoute, Object, ObjectMeta, Resource, RouteAgent,
-    ServiceImport, Submariner,
+    ServiceDiscovery, ServiceImport, Submariner,
 };
 
 macro_rules! resources {
@@ -21,7 +21,7 @@ macro_rules! resources {
 
 resources! {
     Broker Cluster ClusterGlobalEgressIp Endpoint Fabric Gateway GatewayRoute GlobalEgressIp GlobalIngressIp NonGatewayRoute
-    RouteAgent ServiceImport Submariner
+    RouteAgent ServiceDiscovery ServiceImport Submariner
 }
 
 impl Object {
@@ -62,6 +62,7 @@ impl Object {
             Kind::GlobalIngressIp => GlobalIngressIp::from_object(self).map(drop),
             Kind::Submariner => Submariner::from_object(self).map(drop),
             Kind::Broker => Broker::from_object(self).map(drop),
+            Kind::ServiceDiscovery => ServiceDiscovery::from_object(self).map(drop),
             Kind::ServiceImport => ServiceImport::from_object(self).map(drop),
             Kind::Fabric => Fabric::from_object(self).map(drop),
             // These are what Kubernetes makes them.

@@ -83,8 +83,15 @@ fn names_scopes_columns_and_subresources_are_upstreams() {
             format!("globalingressips.submariner.io GlobalIngressIP GlobalIngressIPList globalingressip giip Namespaced v1 {status} IP .status.allocatedIP"),
             format!("submariners.submariner.io Submariner SubmarinerList submariner null Namespaced v1alpha1 {status} null null"),
             format!("brokers.submariner.io Broker BrokerList broker null Namespaced v1alpha1 {status} null null"),
+            format!(
+                "servicediscoveries.submariner.io ServiceDiscovery ServiceDiscoveryList servicediscovery null Namespaced v1alpha1 {status} null null"
+            ),
         ]
     );
+}
+
+fn required_of_discovery() -> Value {
+    json!(["brokerK8sApiServer", "brokerK8sRemoteNamespace", "clusterID", "debug", "namespace"])
 }
 
 #[test]
@@ -142,6 +149,7 @@ fn required_fields_are_upstreams() {
         (Kind::Submariner, "spec.connectionHealthCheck", Value::Null),
         (Kind::Broker, "", Value::Null),
         (Kind::Broker, "spec", Value::Null),
+        (Kind::ServiceDiscovery, "spec", required_of_discovery()),
     ];
     for (kind, path, required) in expected {
         assert_eq!(schema_at(kind, path)["required"], required, "{kind} {path}");

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use trieste_control::api::{
     Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp,
-    Kind, NonGatewayRoute, Object, Resource, RouteAgent, Submariner,
+    Kind, NonGatewayRoute, Object, Resource, RouteAgent, ServiceDiscovery, Submariner,
 };
 
 macro_rules! samples {
@@ -60,7 +60,7 @@ pub(crate) fn first(sample: &str) -> Value {
 }
 
 /// One object of each kind of ours. Upstream was not recorded with OVN-Kubernetes, and its operator's objects were not
-/// recorded, so these four kinds are written here.
+/// recorded, so these five kinds are written here.
 pub(crate) fn one_of_each() -> Vec<Value> {
     let route = |kind: &str, next_hop: &str| {
         json!({
@@ -82,6 +82,7 @@ pub(crate) fn one_of_each() -> Vec<Value> {
         first("globalnet/a-globalingressips"),
         submariner(),
         broker(),
+        service_discovery(),
     ];
     let kinds: Vec<_> = all.iter().map(|item| item["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, Kind::SUBMARINER.map(Kind::as_str));
@@ -113,6 +114,23 @@ fn submariner() -> Value {
     })
 }
 
+fn service_discovery() -> Value {
+    json!({
+        "apiVersion": "submariner.io/v1alpha1",
+        "kind": "ServiceDiscovery",
+        "metadata": {"name": "service-discovery", "namespace": "submariner-operator"},
+        "spec": {
+            "brokerK8sApiServer": "172.31.0.10:17443", "brokerK8sApiServerToken": "TOKEN", "brokerK8sCA": "BASE64-PEM",
+            "brokerK8sRemoteNamespace": "submariner-k8s-broker", "brokerK8sSecret": "submariner-broker-secret",
+            "clusterID": "cluster-b", "customDomains": ["example.org"], "debug": true, "globalnetEnabled": true,
+            "imageOverrides": {"lighthouse-agent": "r/i:1"}, "namespace": "submariner-operator",
+            "nodeSelector": {"a": "b"}, "repository": "quay.io/submariner", "tolerations": [{"operator": "Exists"}],
+            "version": "0.19.0-rc3",
+        },
+        "status": {"deploymentInfo": {"kubernetesType": "k8s"}},
+    })
+}
+
 fn broker() -> Value {
     json!({
         "apiVersion": "submariner.io/v1alpha1",
@@ -139,6 +157,7 @@ pub(crate) fn through_typed(object: &Object) -> Object {
         Kind::GlobalEgressIp => GlobalEgressIp::from_object(object).unwrap().to_object(),
         Kind::GlobalIngressIp => GlobalIngressIp::from_object(object).unwrap().to_object(),
         Kind::Submariner => Submariner::from_object(object).unwrap().to_object(),
+        Kind::ServiceDiscovery => ServiceDiscovery::from_object(object).unwrap().to_object(),
         Kind::Broker => Broker::from_object(object).unwrap().to_object(),
         Kind::Lease => object.clone(),
         other => panic!("unexpected kind {other}"),

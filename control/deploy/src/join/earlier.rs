@@ -42,10 +42,35 @@ pub struct Earlier {
 pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>, DeployError> {
     let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
     let found = local.find(&place).await?;
-    let is_ours = |object: &Value| object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     let Some(submariner) = found.filter(is_ours) else { return Ok(None) };
-    let gateway = local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await?;
-    let gateway = gateway.unwrap_or_default();
+    let gateway = gateway(local, namespace).await?;
+    read(local, namespace, (submariner, gateway.unwrap_or_default())).await.map(Some)
+}
+
+/// Looks for what an earlier pass has installed for a Submariner object that is not ours: gateways that are.
+///
+/// # Errors
+/// As [`earlier`].
+pub async fn earlier_registered(local: &Server, namespace: &str) -> Result<Option<Earlier>, DeployError> {
+    let place = ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", namespace, SUBMARINER);
+    let submariner = local.find(&place).await?.unwrap_or_default();
+    let Some(gateway) = gateway(local, namespace).await?.filter(is_ours) else { return Ok(None) };
+    read(local, namespace, (submariner, gateway)).await.map(Some)
+}
+
+fn is_ours(object: &Value) -> bool {
+    object["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE
+}
+
+async fn gateway(local: &Server, namespace: &str) -> Result<Option<Value>, DeployError> {
+    local.find(&ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, GATEWAY)).await
+}
+
+async fn read(
+    local: &Server,
+    namespace: &str,
+    (submariner, gateway): (Value, Value),
+) -> Result<Earlier, DeployError> {
     let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, ClusterNetworks::OBJECT);
     // Without gateways nobody says by what they went.
     let is_read = gateway.is_null() || goes_by_networks(&gateway);
@@ -58,7 +83,7 @@ pub async fn earlier(local: &Server, namespace: &str) -> Result<Option<Earlier>,
     let place = ObjectRef::namespaced("v1", "ConfigMap", namespace, settings::OBJECT);
     let settings = local.find(&place).await?.and_then(|object| Object::from_value(object).ok());
     let settings = settings.as_ref().map(settings::data_of).unwrap_or_default();
-    Ok(Some(Earlier { submariner, gateway, networks, followed, networks_version, settings }))
+    Ok(Earlier { submariner, gateway, networks, followed, networks_version, settings })
 }
 
 /// Returns an object's version.
@@ -132,6 +157,11 @@ impl Earlier {
         member.networks_version.clone_from(&self.networks_version);
         let former = self.variable(FORMER_CABLE_DRIVER);
         member.former_cable_driver = former.map(str::to_owned);
+    }
+
+    /// Returns the kind of cable that the gateways have.
+    pub fn cable_driver(&self) -> Option<&str> {
+        self.variable("SUBMARINER_CABLEDRIVER")
     }
 
     /// Returns a variable of the gateways' container.

@@ -1,7 +1,7 @@
 //! What a join reads before it decides.
 
 use serde_json::{Value, json};
-use trieste_control::api::{ClusterSpec, EndpointSpec};
+use trieste_control::api::{ClusterSpec, EndpointSpec, Fabric};
 
 use super::register::registration;
 use crate::apply::missing_rights;
@@ -10,7 +10,7 @@ use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, OVN_TLS_SECRET, PLUGIN_SYNC, PSK_SECRET, ROUTE_AGENT, SUBMARINER,
-    cluster_account,
+    UPSTREAM_OPERATOR, cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
@@ -54,9 +54,7 @@ pub(super) struct There {
 
 pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Result<There, DeployError> {
     let (id, namespace) = (member.cluster_id.as_str(), member.broker.namespace.as_str());
-    let version = "submariner.io/v1";
-    let clusters = broker.list(version, "Cluster", Some(namespace), "").await.map_err(explained)?;
-    let endpoints = broker.list(version, "Endpoint", Some(namespace), "").await?;
+    let (others, drivers) = members(broker, member).await?;
     let account = ObjectRef::namespaced("v1", "ServiceAccount", namespace, &cluster_account(id));
     let account = broker.find(&account).await?;
     let globalnet = shares::read(broker, namespace, &GLOBALNET).await?;
@@ -68,6 +66,24 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
         false => [None, None],
     };
     let role = ObjectRef::namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, MEMBER_ROLE);
+    let role = our_role(broker.find(&role).await)?;
+    Ok(There {
+        registration: registration(others.0.iter().any(|spec| spec.cluster_id == id), account.as_ref()),
+        others,
+        drivers,
+        globalnet,
+        clusterset_ips,
+        has_our_role: role.is_some(),
+        has_service_rights: role.is_none_or(|role| grants_services(&role)),
+    })
+}
+
+/// Returns all members, and the other ones' kinds of cable: what each member's own account may read.
+async fn members(broker: &Server, member: &MemberOptions) -> Result<(Others, Vec<Offer>), DeployError> {
+    let (id, namespace) = (member.cluster_id.as_str(), Some(member.broker.namespace.as_str()));
+    let version = "submariner.io/v1";
+    let clusters = broker.list(version, "Cluster", namespace, "").await.map_err(explained)?;
+    let endpoints = broker.list(version, "Endpoint", namespace, "").await?;
     let specs: Vec<ClusterSpec> = clusters
         .into_iter()
         .filter_map(|mut cluster| serde_json::from_value(cluster["spec"].take()).ok())
@@ -80,16 +96,30 @@ pub(super) async fn from_broker(broker: &Server, member: &MemberOptions) -> Resu
     let mut drivers: Vec<Offer> = offers.filter(|offer| offer.cluster != id).collect();
     drivers.sort();
     drivers.dedup();
-    let role = our_role(broker.find(&role).await)?;
-    Ok(There {
-        registration: registration(specs.iter().any(|spec| spec.cluster_id == id), account.as_ref()),
-        others: Others(specs),
+    Ok((Others(specs), drivers))
+}
+
+/// Returns what the broker lets a member read that is registered already. A broker that does not answer keeps nobody: the
+/// member runs, and is compared with the others at the next occasion.
+pub(super) async fn from_own_broker(broker: &Server, member: &MemberOptions) -> (There, Option<Finding>) {
+    let read = members(broker, member).await;
+    let unread = read.as_ref().err().map(|error| {
+        Finding::suspect(
+            format!("networks and cables were not compared with the other clusters': {error}"),
+            error.next(),
+        )
+    });
+    let (others, drivers) = read.unwrap_or_else(|_| (Others(Vec::new()), Vec::new()));
+    let there = There {
+        registration: Registration::default(),
+        others,
         drivers,
-        globalnet,
-        clusterset_ips,
-        has_our_role: role.is_some(),
-        has_service_rights: role.is_none_or(|role| grants_services(&role)),
-    })
+        globalnet: None,
+        clusterset_ips: [None, None],
+        has_our_role: true,
+        has_service_rights: true,
+    };
+    (there, unread)
 }
 
 /// Returns the Role, if members can get it. Upstream's broker does not have it, and does not let anybody look. Any other refusal
@@ -199,13 +229,18 @@ fn explained(error: DeployError) -> DeployError {
             "the token in broker-info.subm is not valid (any more): make the file anew with trieste \
              recover-broker-info on the broker's cluster"
         }
+        Some(429 | 500..) => "the broker is busy or starting: repeat the command",
         Some(_) => "is this really a broker? trieste show brokers on its cluster tells",
         None => {
             "the broker must be reachable from here and from the gateways: check address and port, name another \
              way to it with --broker-url, or see --check-broker-certificate"
         }
     };
-    DeployError::refused(format!("{server}: {doing}: {reason}"), next)
+    let what = format!("{server}: {doing}: {reason}");
+    match code {
+        None | Some(429 | 500..) => DeployError::Unreachable { what, next: next.to_owned() },
+        Some(_) => DeployError::refused(what, next),
+    }
 }
 
 pub(super) async fn from_cluster(local: &Server, member: &MemberOptions) -> Result<Here, DeployError> {
@@ -239,12 +274,38 @@ fn membership(submariner: &Value) -> Option<Membership> {
     Some(Membership { cluster_id, broker: broker.trim_start_matches("https://").to_owned() })
 }
 
+/// Returns the namespace in which upstream's operator runs, if it does.
+///
+/// # Errors
+/// [`DeployError`] if the server does not answer.
+pub async fn upstream_operator(local: &Server) -> Result<Option<String>, DeployError> {
+    let all = local.list("apps/v1", "Deployment", None, "").await?;
+    let is_it = |set: &&Value| {
+        set["metadata"]["name"] == UPSTREAM_OPERATOR
+            && set["spec"]["replicas"] != 0
+            && set["metadata"]["deletionTimestamp"].is_null()
+    };
+    let namespace = all.iter().find(is_it).and_then(|set| set["metadata"]["namespace"].as_str());
+    Ok(namespace.map(str::to_owned))
+}
+
+/// Returns that the operator carries out the Submariner object, which says itself what is wanted: a command would change it below the
+/// hands of who wrote it.
+pub(super) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
+    let mut finalizers =
+        settings.and_then(|object| object["metadata"]["finalizers"].as_array()).into_iter().flatten();
+    if !finalizers.any(|finalizer| finalizer == Fabric::MEMBER_FINALIZER) {
+        return Vec::new();
+    }
+    vec![Finding::bad(
+        "trieste-operator carries out this cluster's Submariner object",
+        format!("change what that says: kubectl -n submariner-operator edit submariner {SUBMARINER}"),
+    )]
+}
+
 /// Upstream's operator would undo what we apply: the same names are its own.
 async fn operator(local: &Server) -> Result<Vec<Finding>, DeployError> {
-    let all = local.list("apps/v1", "Deployment", None, "").await?;
-    let is_it =
-        |set: &Value| set["metadata"]["name"] == "submariner-operator" && set["spec"]["replicas"] != 0;
-    if !all.iter().any(is_it) {
+    if upstream_operator(local).await?.is_none() {
         return Ok(Vec::new());
     }
     Ok(vec![Finding::bad(
@@ -350,6 +411,26 @@ mod tests {
         let rules =
             |resource: &str| json!({"rules": [{"resources": ["clusters"]}, {"resources": [resource]}]});
         assert!(grants_services(&rules("serviceimports")) && !grants_services(&rules("endpoints")));
+    }
+
+    #[test]
+    fn a_broker_that_does_not_answer_is_unreachable_and_one_that_says_no_has_refused() {
+        for (code, is_unreachable) in
+            [(None, true), (Some(503), true), (Some(429), true), (Some(401), false), (Some(404), false)]
+        {
+            let (server, doing, reason) = ("s".to_owned(), "d".to_owned(), "r".to_owned());
+            let error = explained(DeployError::Api { server, doing, code, reason });
+            assert_eq!(matches!(error, DeployError::Unreachable { .. }), is_unreachable, "{code:?}");
+            assert_eq!(error.to_string(), "s: d: r");
+            assert!(!error.next().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_object_that_the_operator_carries_out_is_not_changed_by_a_command() {
+        let object = |finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}});
+        assert_eq!(carried_out(Some(&object(Fabric::MEMBER_FINALIZER)))[0].outcome, Outcome::Failure);
+        assert!(carried_out(Some(&object("other"))).is_empty() && carried_out(None).is_empty());
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ fn agent(options: &MemberOptions) -> Manifest {
     let mut variables = vec![
         variable("SUBMARINER_NAMESPACE", &options.namespace),
         variable("SUBMARINER_CLUSTERID", &options.cluster_id),
-        variable("SUBMARINER_GLOBALNET_ENABLED", (!options.global_cidrs.is_empty()).to_string()),
+        variable("SUBMARINER_GLOBALNET_ENABLED", options.has_global_services().to_string()),
         variable("SUBMARINER_DEBUG", options.debug.to_string()),
         variable("BROKER_K8S_APISERVER", &broker.api_server),
         variable("BROKER_K8S_REMOTENAMESPACE", &broker.namespace),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::names::{BROKER_SECRET, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
-use super::pod::{Daemon, NETWORK, Volume, common_variables, node_selector, path, variable};
+use super::pod::{Daemon, NETWORK, Volume, common_variables, daemon_selector, path, variable};
 use super::{Manifest, MemberOptions, Secret};
 
 /// A planned handover takes up to 3 s until a successor has taken over, and some more to say good-bye; what is slower
@@ -28,7 +28,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         init_containers: Vec::new(),
         container,
         volumes: volumes(),
-        node_selector: node_selector(options, &[(GATEWAY_LABEL, "true")]),
+        node_selector: daemon_selector(options, &[(GATEWAY_LABEL, "true")]),
         // One after the other: where there is a passive gateway, it is active before the next one goes.
         max_unavailable: json!(1),
         grace_seconds: GRACE_SECONDS,

@@ -1,5 +1,6 @@
 //! A member: all of its objects, in the order in which they are applied.
 
+use super::names::BROKER_SECRET;
 use super::{Manifest, MemberOptions};
 use super::{
     crds, custom, discovery, gateway, namespaces, networks, plugin, rbac, routeagent, secrets, services,
@@ -23,6 +24,18 @@ pub fn member(options: &MemberOptions) -> Vec<Manifest> {
     if options.has_service_discovery() {
         manifests.extend(discovery::member(options));
     }
+    manifests
+}
+
+/// Returns every object of service discovery by itself, in a cluster that is connected otherwise, in the order in which they are
+/// applied.
+pub fn service_discovery(options: &MemberOptions) -> Vec<Manifest> {
+    let namespace = options.namespace.as_str();
+    let mut manifests = vec![namespaces::member(namespace), namespaces::paths(namespace)];
+    manifests.extend(crds::definitions());
+    manifests.extend(rbac::service_discovery(options));
+    manifests.extend(secrets::member(options).into_iter().filter(|secret| secret.name() == BROKER_SECRET));
+    manifests.extend(discovery::member(options));
     manifests
 }
 
@@ -174,6 +187,36 @@ mod tests {
         }
         assert!(!format!("{options:?}").contains("hush"));
         assert!(!format!("{:?}", member(&options)).contains("hush"));
+    }
+
+    #[test]
+    fn service_discovery_by_itself_has_no_gateways_and_no_key() {
+        let mut options = example();
+        options.service_discovery = true;
+        let all = service_discovery(&options);
+        let of = |kind: &str| -> Vec<String> {
+            let found = all.iter().filter(|manifest| manifest.kind() == kind);
+            found.map(|manifest| manifest.name().to_owned()).collect()
+        };
+        assert_eq!(of("Deployment"), ["submariner-lighthouse-agent", "submariner-lighthouse-coredns"]);
+        assert_eq!((of("DaemonSet"), of("Secret")), (Vec::new(), vec![BROKER_SECRET.to_owned()]));
+        // Whatever is in it is in the whole member, too.
+        let whole: Vec<String> = member(&options).iter().map(ToString::to_string).collect();
+        assert!(all.iter().all(|manifest| whole.contains(&manifest.to_string())));
+    }
+
+    #[test]
+    fn choices_of_upstreams_nodes_are_about_deployments_alone() {
+        let mut options = example();
+        options.node_selector.insert("zone".to_owned(), "one".to_owned());
+        options.tolerations = vec![json!({"key": "a", "operator": "Exists"})];
+        options.deployments_alone = true;
+        for pod in pods(&options) {
+            assert_eq!(pod["tolerations"], json!([{"operator": "Exists"}]));
+            assert!(pod["nodeSelector"]["zone"].is_null(), "{pod}");
+        }
+        options.deployments_alone = false;
+        assert!(pods(&options).iter().all(|pod| pod["nodeSelector"]["zone"] == "one"));
     }
 
     fn pods(options: &MemberOptions) -> Vec<Value> {

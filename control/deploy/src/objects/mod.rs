@@ -44,7 +44,7 @@ pub use custom::{broker_resource, submariner_resource, submariner_status};
 pub use files::{File, example, files};
 pub use image::{Image, PullPolicy, UnknownPullPolicy};
 pub use manifest::{Manifest, to_yaml};
-pub use member::member;
+pub use member::{member, service_discovery};
 pub use memory::{MemoryLimit, MemoryLimitError};
 pub use operator::{broker_info_secret, operator, operator_namespaces};
 pub use options::{

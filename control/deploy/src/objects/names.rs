@@ -60,6 +60,15 @@ pub const CLUSTERSET_IP_INFO: &str = "submariner-clustersetip-info";
 /// Ours: likewise of IPv6. Upstream's tool would not understand such networks in its own.
 pub const CLUSTERSET_IPV6_INFO: &str = "trieste-clusterset-ipv6-info";
 
+/// The DaemonSet by which upstream's operator shows metrics on a port of the node: there is none of ours.
+pub const METRICS_PROXY: &str = "submariner-metrics-proxy";
+/// The Deployment of upstream's operator.
+pub const UPSTREAM_OPERATOR: &str = "submariner-operator";
+/// The custom resource that describes a cluster's part in service discovery.
+pub const SERVICE_DISCOVERY: &str = "service-discovery";
+/// The finalizer of upstream's operator on its kinds.
+pub const UPSTREAM_FINALIZER: &str = "controllers.submariner.io/cleanup";
+
 /// The label of nodes that run gateways; its value is `true`.
 pub const GATEWAY_LABEL: &str = "submariner.io/gateway";
 /// The label by which a pod says that it is the active gateway.

@@ -108,6 +108,11 @@ pub struct MemberOptions {
     pub coredns_custom_config: String,
     /// Labels that nodes must have beside those that the programs need.
     pub node_selector: BTreeMap<String, String>,
+    /// Whether [`Self::node_selector`] and [`Self::tolerations`] are about Deployments alone, as upstream's operator has it: its
+    /// gateways and route agents run on all nodes, whatever taints those have.
+    pub deployments_alone: bool,
+    /// Whether service discovery gives out global addresses where no CIDRs of theirs are known: it was installed by itself.
+    pub discovers_global: bool,
     /// Whether route agents take the taint [`super::names::NODE_TAINT_KEY`] from their nodes.
     pub node_taint: bool,
     /// The most memory that a gateway may have.
@@ -245,6 +250,8 @@ impl MemberOptions {
             custom_domains: Vec::new(),
             coredns_custom_config: String::new(),
             node_selector: BTreeMap::new(),
+            deployments_alone: false,
+            discovers_global: false,
             node_taint: false,
             gateway_memory: MemoryLimit::GATEWAY,
             route_agent_memory: MemoryLimit::ROUTE_AGENT,
@@ -264,6 +271,11 @@ impl MemberOptions {
     /// Returns `true` if the cluster takes part in service discovery.
     pub fn has_service_discovery(&self) -> bool {
         self.service_discovery && !self.declines_service_discovery
+    }
+
+    /// Returns `true` if services of the cluster are known by global addresses.
+    pub fn has_global_services(&self) -> bool {
+        self.discovers_global || !self.global_cidrs.is_empty()
     }
 
     /// Returns namespace and name of the ConfigMap with further servers for the cluster's DNS, if one was said.

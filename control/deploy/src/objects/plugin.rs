@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::deployment::Deployment;
 use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC, SPIDERPOOL_SYNC};
 use super::options::joined;
-use super::pod::{Daemon, Volume, field, node_selector, path, variable};
+use super::pod::{Daemon, Volume, daemon_selector, field, path, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
 
 /// The program.
@@ -78,7 +78,7 @@ fn daemon_set(options: &MemberOptions) -> Manifest {
         init_containers: Vec::new(),
         container: container(&variables),
         volumes: sockets.into_iter().chain([tls, run_folder()]).collect(),
-        node_selector: node_selector(options, &[]),
+        node_selector: daemon_selector(options, &[]),
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,
         capabilities: &[],

@@ -130,7 +130,7 @@ impl Daemon<'_> {
         dress(&mut container, options, with_capabilities(self.capabilities));
         container["volumeMounts"] = self.volumes.iter().map(Volume::mount).collect();
         let volumes = self.volumes.into_iter().map(Volume::object);
-        let tolerations = if options.tolerations.is_empty() {
+        let tolerations = if options.tolerations.is_empty() || options.deployments_alone {
             json!([{"operator": "Exists"}])
         } else {
             // Until the route agent runs the node has it.
@@ -281,6 +281,15 @@ fn on_machines() -> Value {
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{"matchExpressions": others}],
     }}})
+}
+
+/// Returns the labels that nodes of a DaemonSet must have: as [`node_selector`], unless choices are about Deployments alone.
+pub(super) fn daemon_selector(options: &MemberOptions, needed: &[(&str, &str)]) -> Value {
+    if !options.deployments_alone {
+        return node_selector(options, needed);
+    }
+    let bare = needed.iter().map(|(key, value)| ((*key).to_owned(), json!(value)));
+    bare.chain([("kubernetes.io/os".to_owned(), json!("linux"))]).collect()
 }
 
 /// The labels that nodes must have: those that the program needs, and those that were chosen.

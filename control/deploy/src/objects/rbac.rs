@@ -296,10 +296,15 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
         manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
     }
     if options.has_service_discovery() {
-        let global = if options.global_cidrs.is_empty() { &[] } else { DISCOVERY_GLOBALNET };
-        manifests.extend(of_accounts(namespace, &DISCOVERY_ACCOUNTS, &[(DISCOVERY_AGENT, global.to_vec())]));
+        manifests.extend(service_discovery(options));
     }
     manifests
+}
+
+/// Accounts, Roles and bindings of service discovery.
+pub(super) fn service_discovery(options: &MemberOptions) -> Vec<Manifest> {
+    let global = if options.has_global_services() { DISCOVERY_GLOBALNET } else { &[] };
+    of_accounts(&options.namespace, &DISCOVERY_ACCOUNTS, &[(DISCOVERY_AGENT, global.to_vec())])
 }
 
 /// Makes accounts, Roles and bindings; some accounts have `more` rights in the whole cluster than usual.

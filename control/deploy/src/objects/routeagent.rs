@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::names::ROUTE_AGENT;
 use super::pod::{
-    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, field, init_container, node_selector,
+    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, daemon_selector, field, init_container,
     path, variable,
 };
 use super::{Manifest, MemberOptions, networks, plugin};
@@ -57,7 +57,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
             Volume::host("run", "/run/trieste", "DirectoryOrCreate"),
             Volume::sysctls(),
         ],
-        node_selector: node_selector(options, &[]),
+        node_selector: daemon_selector(options, &[]),
         // A node's routes stay while its agent is exchanged.
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,

@@ -1,6 +1,9 @@
 //! What became of applied objects, for who has to say so afterwards.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
 
 use crate::object_ref::ObjectRef;
 
@@ -24,6 +27,15 @@ pub struct Change {
     pub applied: Applied,
     /// The fields that others had set to something else, and who; they were taken over.
     pub conflicts: Vec<String>,
+    /// A digest of what was wanted: another one when something else is.
+    pub wanted: u64,
+}
+
+/// Returns a digest of an object, for this process alone.
+pub(super) fn digest(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.to_string().hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A list of what became of objects, in the order in which they were applied. Cheap to clone; clones share it.

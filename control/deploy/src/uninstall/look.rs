@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-use trieste_control::api::{Fabric, OWN_API_VERSION, label};
+use trieste_control::api::label;
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
 use trieste_control::requirements::is_calico;
 
 #[cfg(test)]
 use super::options::Scope;
 use super::options::Uninstall;
+use super::requests::requests;
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
@@ -88,7 +89,8 @@ pub struct Found {
     pub definitions: Vec<ObjectRef>,
     /// Whether upstream's operator runs here.
     pub has_operator: bool,
-    /// Fabrics for which something is installed here: their operator would make it anew.
+    /// Fabrics and objects of upstream's kinds for which something is installed here, such as `Fabric east`: the operator would
+    /// make it anew.
     pub fabrics: Vec<String>,
     /// What other namespaces have: while it is there, what all of them share stays.
     pub elsewhere: Elsewhere,
@@ -211,7 +213,7 @@ pub async fn observe(server: &Server, options: &Uninstall) -> Result<Found, Depl
     let operator = ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, "submariner-operator");
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
-    found.fabrics = fabrics(server).await?;
+    found.fabrics = requests(server).await?;
     let scope = options.scope;
     if scope.member {
         found.objects = inside(server, &options.namespace).await?;
@@ -239,22 +241,11 @@ pub async fn observe(server: &Server, options: &Uninstall) -> Result<Found, Depl
             found.objects.extend(namespace(server, &options.broker_namespace, BROKER_NAMESPACE).await?);
         }
     }
-    if found.elsewhere.is_nothing() {
+    found.objects.retain(|place| !options.keeps.contains(place));
+    if found.elsewhere.is_nothing() && options.keeps.is_empty() {
         found.definitions = definitions(server).await?;
     }
     Ok(found)
-}
-
-/// Returns the Fabrics for which something is installed.
-async fn fabrics(server: &Server) -> Result<Vec<String>, DeployError> {
-    let all = server.list(OWN_API_VERSION, "Fabric", None, "").await?;
-    let ours = [Fabric::BROKER_FINALIZER, Fabric::MEMBER_FINALIZER];
-    let is_begun = |fabric: &&Value| {
-        let mut finalizers = fabric["metadata"]["finalizers"].as_array().into_iter().flatten();
-        finalizers.any(|finalizer| ours.iter().any(|ours| finalizer == ours))
-    };
-    let names = all.iter().filter(is_begun).filter_map(|fabric| fabric["metadata"]["name"].as_str());
-    Ok(names.map(str::to_owned).collect())
 }
 
 /// The namespace in which this cluster is a broker, where nobody says it: that of the member's broker if it is here,
@@ -395,6 +386,7 @@ mod tests {
     use super::*;
     use crate::server::fake::Fake;
     use serde_json::json;
+    use trieste_control::api::{Fabric, OWN_API_VERSION};
 
     fn options(namespace: &str) -> Uninstall {
         Uninstall {
@@ -403,6 +395,7 @@ mod tests {
             patience: std::time::Duration::ZERO,
             force: false,
             scope: Scope::ALL,
+            keeps: Vec::new(),
         }
     }
 
@@ -457,7 +450,7 @@ mod tests {
                 "metadata": {"name": name, "finalizers": finalizers}}));
         }
         let found = observe(&fake.server(), &options(NAMESPACE)).await.unwrap();
-        assert_eq!(found.fabrics, ["east"]);
+        assert_eq!(found.fabrics, ["Fabric east"]);
     }
 
     #[tokio::test]

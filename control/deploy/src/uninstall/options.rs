@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use trieste_control::members::paths_namespace;
 
+use crate::object_ref::ObjectRef;
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Uninstall {
@@ -17,6 +19,8 @@ pub struct Uninstall {
     pub force: bool,
     /// Which parts go.
     pub scope: Scope,
+    /// Objects that stay, since they say what is wanted, or are going by themselves; with them stay the definitions.
+    pub keeps: Vec<ObjectRef>,
 }
 
 /// Which parts go. The other ones are left as if they were somebody else's.

@@ -4,3 +4,5 @@ mod controller;
 mod faults;
 mod fields;
 mod tkestack;
+mod upstream;
+mod upstream_fields;

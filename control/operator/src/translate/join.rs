@@ -57,20 +57,11 @@ pub fn join_options(config: &JoinConfig, context: &JoinContext<'_>) -> Result<Jo
     fill_pods(config, &mut member, context.image)?;
     fill_names(config, &mut member);
     fill_settings(config, &mut member)?;
-    let pods = cidrs("joinConfig.clusterCIDR", config.cluster_cidr.as_deref())?;
-    let services = cidrs("joinConfig.serviceCIDR", config.service_cidr.as_deref())?;
-    let before = earlier.map(Earlier::networks).unwrap_or_default();
-    let is_settled = [&pods, &services].map(|given| given.is_empty() && earlier.is_some());
-    let or_before = |given: Vec<IpNet>, before| if given.is_empty() { before } else { given };
     Ok(Join {
         kept: Vec::new(),
         replace_psk: config.replace_psk,
         member,
-        given: Given {
-            pods: or_before(pods, before.pods),
-            services: or_before(services, before.services),
-            is_settled,
-        },
+        given: given_networks(config, earlier, ["joinConfig.clusterCIDR", "joinConfig.serviceCIDR"])?,
         globalnet: config.globalnet_enabled,
         share: share(config)?,
         clusterset_ips: ClustersetIps {
@@ -80,6 +71,24 @@ pub fn join_options(config: &JoinConfig, context: &JoinContext<'_>) -> Result<Jo
         gateways: if config.label_gateway { usize::try_from(config.gateways).unwrap_or(1) } else { 0 },
         ignore_requirements: config.ignore_requirements,
         patience: context.limit,
+    })
+}
+
+/// Returns the networks that are given, else those of an earlier join.
+pub(super) fn given_networks(
+    config: &JoinConfig,
+    earlier: Option<&Earlier>,
+    fields: [&'static str; 2],
+) -> Result<Given, FieldError> {
+    let pods = cidrs(fields[0], config.cluster_cidr.as_deref())?;
+    let services = cidrs(fields[1], config.service_cidr.as_deref())?;
+    let before = earlier.map(Earlier::networks).unwrap_or_default();
+    let is_settled = [&pods, &services].map(|given| given.is_empty() && earlier.is_some());
+    let or_before = |given: Vec<IpNet>, before| if given.is_empty() { before } else { given };
+    Ok(Given {
+        pods: or_before(pods, before.pods),
+        services: or_before(services, before.services),
+        is_settled,
     })
 }
 
@@ -108,7 +117,7 @@ fn share(config: &JoinConfig) -> Result<Wish, FieldError> {
     Ok(Wish { cidr: cidr.first().copied(), size })
 }
 
-fn fill_cables(config: &JoinConfig, member: &mut MemberOptions) -> Result<(), FieldError> {
+pub(super) fn fill_cables(config: &JoinConfig, member: &mut MemberOptions) -> Result<(), FieldError> {
     member.cable_driver = preflight::canonical(&config.cable_driver);
     member.nat_enabled = config.nat_traversal;
     member.natt_port = config.natt_port;
@@ -136,7 +145,11 @@ fn fill_cables(config: &JoinConfig, member: &mut MemberOptions) -> Result<(), Fi
     Ok(())
 }
 
-fn fill_pods(config: &JoinConfig, member: &mut MemberOptions, image: &str) -> Result<(), FieldError> {
+pub(super) fn fill_pods(
+    config: &JoinConfig,
+    member: &mut MemberOptions,
+    image: &str,
+) -> Result<(), FieldError> {
     let policy = config.image_pull_policy.parse();
     let policy = policy.map_err(|error| FieldError::new("joinConfig.imagePullPolicy", error))?;
     member.image = Image::new(config.image.as_deref().unwrap_or(image)).pulled(policy);
@@ -183,7 +196,7 @@ fn memory(field: &'static str, text: Option<&str>, default: MemoryLimit) -> Resu
     text.map_or(Ok(default), |text| text.parse().map_err(|error| FieldError::new(field, error)))
 }
 
-fn fill_names(config: &JoinConfig, member: &mut MemberOptions) {
+pub(super) fn fill_names(config: &JoinConfig, member: &mut MemberOptions) {
     member.declines_service_discovery = !config.service_discovery_enabled;
     if !config.custom_domains.is_empty() {
         member.custom_domains.clone_from(&config.custom_domains);

@@ -4,6 +4,7 @@ mod broker;
 mod field;
 mod join;
 pub mod tkestack;
+pub mod upstream;
 
 pub use broker::broker_options;
 pub use field::FieldError;

@@ -11,8 +11,9 @@ use trieste_deploy::{ObjectRef, Server};
 
 use super::failure::Failure;
 use super::join_data::read_broker_info;
+use super::keeps::keeps;
 use super::tools::{STEP_LIMIT, Tools};
-use crate::order::{Facts, Outcome, Reason};
+use crate::order::{Facts, Order, Outcome, Reason};
 use crate::translate::broker_options;
 
 /// Makes the cluster the broker, or brings it up to date, and publishes its join data.
@@ -65,9 +66,9 @@ async fn public_url(server: &Server, config: &BrokerConfig) -> Result<String, Fa
 }
 
 /// Removes the broker, once no cluster is registered with it.
-pub(super) async fn remove(tools: &Tools, steps: &mut Record) -> Result<Outcome, Failure> {
+pub(super) async fn remove(tools: &Tools, order: &Order, steps: &mut Record) -> Result<Outcome, Failure> {
     let server = &tools.server;
-    let options = options();
+    let options = options(keeps(order));
     let found = uninstall::observe(server, &options).await?;
     // A pass that was killed may have left definitions alone.
     if found.is_nothing() {
@@ -91,12 +92,13 @@ pub(super) async fn remove(tools: &Tools, steps: &mut Record) -> Result<Outcome,
     Ok(Outcome::Waiting(Reason { reason: "Removing", message }))
 }
 
-fn options() -> Uninstall {
+fn options(keeps: Vec<ObjectRef>) -> Uninstall {
     Uninstall {
         namespace: NAMESPACE.to_owned(),
         broker_namespace: BROKER_NAMESPACE.to_owned(),
         patience: STEP_LIMIT,
         force: false,
         scope: Scope::BROKER,
+        keeps,
     }
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use trieste_control::admin::Severity;
-use trieste_control::api::{Kind, ObjectKey};
 use trieste_control::recorder::{About, Recorder};
-use trieste_deploy::{Applied, Change};
+use trieste_deploy::{Applied, Change, ObjectRef};
 
-use crate::order::{Order, Outcome};
+use crate::order::{Order, Outcome, Reason};
 
 /// An object that was repaired so often within so long has another writer.
 const CONTESTED: (usize, Duration) = (3, Duration::from_secs(600));
@@ -20,26 +19,31 @@ const MOST: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     lately: BTreeMap<String, (Vec<Instant>, String)>,
+    /// What was wanted of each object the last time, as a digest.
+    wanted: BTreeMap<ObjectRef, u64>,
 }
 
 impl Repairs {
     /// Takes in what became of the objects of a pass. Returns a text for each that somebody else had changed: those whose fields
-    /// were taken over, and, where the same was carried out before, all that were not as they should be.
+    /// were taken over, and, where the same was carried out before, all that were not as they should be. One of which something else
+    /// is wanted than before, such as a Secret with a new token, was changed by nobody else.
     pub(super) fn take(&mut self, changes: &[Change], has_settled: bool) -> Vec<String> {
         let now = Instant::now();
         let mut texts = Vec::new();
         for change in changes {
-            let is_changed = has_settled && change.applied != Applied::Unchanged;
+            let before = self.wanted.insert(change.place.clone(), change.wanted);
+            let is_same = before.is_none_or(|before| before == change.wanted);
+            let is_changed = has_settled && is_same && change.applied != Applied::Unchanged;
             if change.conflicts.is_empty() && !is_changed {
                 continue;
             }
             let place = &change.place;
             let text = match (change.applied, change.conflicts.is_empty()) {
                 (Applied::Created, _) => format!("{place} was gone, and is there again"),
-                (_, true) => format!("{place} was changed, and is as the Fabric says again"),
+                (_, true) => format!("{place} was changed, and is as it should be again"),
                 (_, false) => {
                     format!(
-                        "{place} was changed, and is as the Fabric says again: {}",
+                        "{place} was changed, and is as it should be again: {}",
                         change.conflicts.join("; ")
                     )
                 }
@@ -99,6 +103,10 @@ pub(super) fn outcome(recorder: &Recorder, order: &Order, outcome: &Outcome) {
                 format!("nothing is left of the {part}"),
             );
         }
+        Outcome::Free => {}
+        Outcome::Waiting(why) if why.reason == Reason::UPSTREAM_OPERATOR => {
+            recorder.record_about(about(order), Severity::Info, why.reason, why.message.clone());
+        }
         Outcome::Waiting(why) | Outcome::Failed(why) => {
             let text = format!("{part}: {}", why.message);
             recorder.record_about(about(order), Severity::Warning, why.reason, text);
@@ -107,13 +115,11 @@ pub(super) fn outcome(recorder: &Recorder, order: &Order, outcome: &Outcome) {
 }
 
 fn about(order: &Order) -> About {
-    About { key: ObjectKey::new(Kind::Fabric, "", &order.fabric), uid: Some(order.uid.clone()) }
+    About { key: order.source.clone(), uid: Some(order.uid.clone()) }
 }
 
 #[cfg(test)]
 mod tests {
-    use trieste_deploy::ObjectRef;
-
     use super::*;
 
     fn change(name: &str, applied: Applied, conflicts: &[&str]) -> Change {
@@ -122,7 +128,19 @@ mod tests {
             place,
             applied,
             conflicts: conflicts.iter().map(|conflict| (*conflict).to_owned()).collect(),
+            wanted: 1,
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_of_which_something_else_is_wanted_was_changed_by_nobody_else() {
+        let mut repairs = Repairs::default();
+        let rotated = |wanted: u64| [Change { wanted, ..change("a", Applied::Changed, &[]) }];
+        assert!(repairs.take(&rotated(1), false).is_empty());
+        assert!(repairs.take(&rotated(2), true).is_empty(), "the operator has a new token for it");
+        assert_eq!(repairs.take(&rotated(2), true).len(), 1, "somebody has edited it");
+        let taken = [Change { wanted: 3, ..change("a", Applied::Changed, &[".data.x (kubectl-edit)"]) }];
+        assert_eq!(repairs.take(&taken, true).len(), 1, "fields of somebody else's were taken over");
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use trieste_control::steps::Outcome;
 use trieste_deploy::DeployError;
 
-use crate::order::Reason;
+use crate::order::{Order, Reason};
 use crate::translate::FieldError;
 
 /// Why a part could not be carried out.
@@ -34,12 +34,39 @@ impl Failure {
             Self::Deploy(error) => Reason { reason: word(error), message: text(error) },
         }
     }
+
+    /// Returns it in the words of those who write the object that an order is about.
+    pub(super) fn reason_for(&self, order: &Order) -> Reason {
+        let Reason { reason, message } = self.reason();
+        if !order.is_of_upstream() {
+            return Reason { reason, message };
+        }
+        let translated =
+            UPSTREAM_WORDS.iter().fold(message, |text, (ours, theirs)| text.replace(ours, theirs));
+        Reason { reason, message: translated }
+    }
 }
+
+/// Fields of a Fabric, and what they are in objects of upstream's kinds.
+const UPSTREAM_WORDS: &[(&str, &str)] = &[
+    ("the Fabric gives them up", "the object gives them up"),
+    ("on the Fabric", "on the object"),
+    ("joinConfig.brokerURL", "spec.brokerK8sApiServer"),
+    ("joinConfig.cableDriver", "spec.cableDriver"),
+    ("joinConfig.checkBrokerCertificate", "spec.brokerK8sInsecure"),
+    ("joinConfig.clusterCIDR", "spec.clusterCIDR"),
+    ("joinConfig.clusterID", "spec.clusterID"),
+    ("joinConfig.globalnetClusterSize", "spec.globalCIDR"),
+    ("joinConfig.nattPort", "spec.ceIPSecNATTPort"),
+    ("joinConfig.serviceCIDR", "spec.serviceCIDR"),
+    ("brokerConfig.clustersetIPCIDRRange", "spec.clustersetIPCIDRRange"),
+    ("brokerConfig.globalnetCIDRRange", "spec.globalnetCIDRRange"),
+];
 
 fn word(error: &DeployError) -> &'static str {
     match error {
         DeployError::Api { code: Some(403), .. } => "Forbidden",
-        DeployError::Api { code: None, .. } => "ServerUnavailable",
+        DeployError::Api { code: None, .. } | DeployError::Unreachable { .. } => "ServerUnavailable",
         DeployError::Api { .. } => "ServerRefused",
         DeployError::Conflict { .. } => "FieldConflict",
         DeployError::Unmet(_) => "RequirementsNotMet",
@@ -108,6 +135,12 @@ mod tests {
         let unreachable =
             DeployError::Api { server: "s".into(), doing: "d".into(), code: None, reason: "r".into() };
         assert_eq!(Failure::from(unreachable).reason().reason, "ServerUnavailable");
+        let late = DeployError::Unreachable { what: "w".into(), next: "see --broker-url".into() };
+        let late = Failure::from(late).reason();
+        assert_eq!(
+            (late.reason, late.message.as_str()),
+            ("ServerUnavailable", "w (see joinConfig.brokerURL)")
+        );
         let refused = DeployError::refused("the ID is taken", "choose another one with --clusterid");
         assert_eq!(
             Failure::from(refused).reason().message,

@@ -7,10 +7,11 @@ use trieste_deploy::join::{self, NoOne};
 use trieste_deploy::objects::names::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_deploy::objects::{BrokerAccess, MemberOptions};
 use trieste_deploy::uninstall::{self, Scope, Uninstall};
-use trieste_deploy::{BrokerLogin, DeployError, Server};
+use trieste_deploy::{BrokerLogin, DeployError, ObjectRef, Server};
 
 use super::failure::Failure;
 use super::join_data::read_broker_info;
+use super::keeps::keeps;
 use super::tools::{STEP_LIMIT, Tools};
 use crate::order::{Facts, Order, Outcome, Reason};
 use crate::translate::{JoinContext, join_options};
@@ -31,7 +32,7 @@ pub(super) async fn install(
     let info = read_broker_info(server, source).await?;
     let earlier = join::earlier(server, NAMESPACE).await?;
     let context = JoinContext {
-        fabric: &order.fabric,
+        fabric: &order.source.name,
         info: &info,
         earlier: earlier.as_ref(),
         image: &tools.image,
@@ -45,7 +46,8 @@ pub(super) async fn install(
     Ok(Outcome::Installed(Box::new(Facts { join_info: Some(source.clone()), ..facts(&member) })))
 }
 
-fn facts(member: &MemberOptions) -> Facts {
+/// Returns what was found out of a member.
+pub(super) fn facts(member: &MemberOptions) -> Facts {
     let texts = |networks: &[ipnet::IpNet]| networks.iter().map(ToString::to_string).collect();
     Facts {
         broker: Some(member.broker.api_server.clone()),
@@ -63,7 +65,7 @@ fn facts(member: &MemberOptions) -> Facts {
 /// Removes the member. Its broker is left with the join data that it has joined with, or else with the member's own token.
 pub(super) async fn remove(tools: &Tools, order: &Order, steps: &mut Record) -> Result<Outcome, Failure> {
     let server = &tools.server;
-    let options = options(order.force);
+    let options = options(order.force, keeps(order));
     let mut found = uninstall::observe(server, &options).await?;
     let info = match &order.join_info {
         Some(source) => read_broker_info(server, source).await.ok(),
@@ -115,13 +117,14 @@ async fn recall(
     }
 }
 
-fn options(force: bool) -> Uninstall {
+fn options(force: bool, keeps: Vec<ObjectRef>) -> Uninstall {
     Uninstall {
         namespace: NAMESPACE.to_owned(),
         broker_namespace: BROKER_NAMESPACE.to_owned(),
         patience: STEP_LIMIT,
         force,
         scope: Scope::MEMBER,
+        keeps,
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Tools {
     pub server: Server,
     /// Makes a client of a broker.
     pub connect: Connect,
-    /// The image of pods where a Fabric gives none.
+    /// The image of pods where nobody gives one.
     pub image: String,
     /// After which time an order that was carried out is repeated.
     pub resync: Duration,

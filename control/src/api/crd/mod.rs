@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{
     Broker, Cluster, ClusterGlobalEgressIp, Endpoint, Gateway, GatewayRoute, GlobalEgressIp, GlobalIngressIp,
-    Kind, NonGatewayRoute, Resource, RouteAgent, Submariner,
+    Kind, NonGatewayRoute, Resource, RouteAgent, ServiceDiscovery, Submariner,
 };
 
 /// The first lines of each file.
@@ -51,6 +51,7 @@ pub fn definitions() -> Vec<Value> {
         }]),
         definition::<Submariner>(&[]),
         definition::<Broker>(&[]),
+        definition::<ServiceDiscovery>(&[]),
     ]
 }
 

@@ -42,6 +42,11 @@ impl Fabric {
     pub const BROKER_FINALIZER: &str = "trieste.io/broker";
     /// The finalizer that stands while anything is left of a member.
     pub const MEMBER_FINALIZER: &str = "trieste.io/member";
+    /// The finalizer that stands while anything is left of service discovery that was installed by itself, without a member.
+    pub const SERVICE_DISCOVERY_FINALIZER: &str = "trieste.io/service-discovery";
+    /// The three.
+    pub const FINALIZERS: [&str; 3] =
+        [Self::BROKER_FINALIZER, Self::MEMBER_FINALIZER, Self::SERVICE_DISCOVERY_FINALIZER];
     /// The annotation by which somebody gives up nodes that are not ready: an uninstallation does not wait for them. Its value is
     /// `true`.
     pub const FORCE_REMOVAL: &str = "trieste.io/force-removal";

@@ -203,6 +203,7 @@ impl Bed {
             patience: PATIENCE,
             force: false,
             scope: Scope::ALL,
+            keeps: Vec::new(),
         };
         let account = info.map(|info| self.login(info));
         let mut steps = Record::default();

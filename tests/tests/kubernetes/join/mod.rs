@@ -7,6 +7,7 @@ mod crash;
 mod globalnet;
 mod inventory;
 mod operator;
+mod upstream;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -23,14 +23,14 @@ use super::bed::{Bed, bed, broker_of};
 use super::*;
 
 /// The operator's namespace, account and Deployment.
-const OPERATOR: &str = "trieste-operator";
+pub(super) const OPERATOR: &str = "trieste-operator";
 
 /// Longer than any pass takes that works at all.
-const PASS: Duration = Duration::from_secs(90);
+pub(super) const PASS: Duration = Duration::from_secs(90);
 
 impl Bed {
     /// Applies the operator's manifests, but for its pods, which nobody runs here.
-    fn prepare_operator(&self) {
+    pub(super) fn prepare_operator(&self) {
         for manifest in operator(&Image::default()).iter().filter(|manifest| manifest.kind() != "Deployment")
         {
             self.client.apply(manifest.as_value()).unwrap();
@@ -55,7 +55,7 @@ impl Bed {
     }
 
     /// Starts an operator in this process that is killed with the crash.
-    fn start_operator(&self, crash: &Crash) -> Operator {
+    pub(super) fn start_operator(&self, crash: &Crash) -> Operator {
         let path = self.operator_kubeconfig();
         let broken = crash.clone();
         let tools = Tools {

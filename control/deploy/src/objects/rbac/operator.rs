@@ -83,14 +83,14 @@ pub const OPERATOR_INSIDE: &[Right] = &[
         ],
         names: &[],
         verbs: ALL,
-        reason: "the operator says there what was chosen, and an uninstall removes what programs have written",
+        reason: "the operator says there what was chosen, or carries out what others have chosen; an uninstall removes what programs have written",
     },
     Right {
         group: SUBMARINER,
-        resources: &["submariners/status"],
+        resources: &["brokers/status", "servicediscoveries/status", "submariners/status"],
         names: &[],
-        verbs: &["patch"],
-        reason: "what was found out of the cluster's networks",
+        verbs: &["patch", "update"],
+        reason: "what was found out of the cluster's networks, and what became of what such an object says",
     },
 ];
 
@@ -115,7 +115,7 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
         resources: &["events"],
         names: &[],
         verbs: &["create"],
-        reason: "the operator tells what happened to a Fabric",
+        reason: "the operator tells what happened to a Fabric, or to an object of Submariner's operator",
     },
     Right {
         group: "",

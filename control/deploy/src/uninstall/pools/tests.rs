@@ -17,6 +17,7 @@ fn options(force: bool) -> Uninstall {
         patience: Duration::ZERO,
         force,
         scope: Scope::ALL,
+        keeps: Vec::new(),
     }
 }
 

@@ -1,0 +1,110 @@
+//! The objects that say what the cluster is to be: Fabrics, and those of the kinds of upstream's operator.
+//!
+//! Of upstream's kinds the one of upstream's name in upstream's namespace counts; one that a command of ours has made is a record of
+//! what was chosen, and asks for nothing.
+
+use trieste_control::api::{
+    Broker, BrokerInfoRef, BrokerSpec, Fabric, Kind, Object, ObjectKey, ObjectMeta, Resource as _,
+    ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
+};
+use trieste_deploy::objects::names::{BROKER_NAMESPACE, MANAGED_BY_LABEL, NAMESPACE, TRIESTE};
+
+use crate::order::Part;
+
+/// The kinds of objects that say what the cluster is to be, each with the namespace in which they count.
+pub(crate) const KINDS: [(Kind, &str); 4] = [
+    (Kind::Fabric, ""),
+    (Kind::Broker, BROKER_NAMESPACE),
+    (Kind::Submariner, NAMESPACE),
+    (Kind::ServiceDiscovery, NAMESPACE),
+];
+
+/// An object that says what the cluster is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) key: ObjectKey,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) content: Content,
+}
+
+/// What it says.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Fabric(Box<Fabric>),
+    Broker(BrokerSpec),
+    Submariner(Box<SubmarinerSpec>),
+    ServiceDiscovery(Box<ServiceDiscoverySpec>),
+}
+
+impl Source {
+    /// Reads an object; `None` if it says nothing, or cannot be read.
+    pub(crate) fn of(object: &Object) -> Option<Self> {
+        let is_record = object.metadata.labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == TRIESTE);
+        if object.kind != Kind::Fabric && is_record {
+            return None;
+        }
+        let is = |kind, name| object.kind == kind && object.metadata.name == name;
+        let content = if object.kind == Kind::Fabric {
+            Content::Fabric(Box::new(Fabric::from_object(object).ok()?))
+        } else if is(Kind::Broker, Broker::NAME) {
+            Content::Broker(Broker::from_object(object).ok()?.spec.unwrap_or_default())
+        } else if is(Kind::Submariner, Submariner::NAME) {
+            Content::Submariner(Box::new(Submariner::from_object(object).ok()?.spec?))
+        } else if is(Kind::ServiceDiscovery, ServiceDiscovery::NAME) {
+            Content::ServiceDiscovery(Box::new(ServiceDiscovery::from_object(object).ok()?.spec?))
+        } else {
+            return None;
+        };
+        Some(Self { key: object.key(), metadata: object.metadata.clone(), content })
+    }
+
+    /// Returns the Fabric, if it is one.
+    pub(crate) fn fabric(&self) -> Option<&Fabric> {
+        match &self.content {
+            Content::Fabric(fabric) => Some(fabric),
+            Content::Broker(_) | Content::Submariner(_) | Content::ServiceDiscovery(_) => None,
+        }
+    }
+
+    /// Returns `true` if it is of a kind of upstream's operator.
+    pub(crate) fn is_of_upstream(&self) -> bool {
+        self.fabric().is_none()
+    }
+
+    /// Returns the part that an object of upstream's kinds is about.
+    pub(crate) fn main_part(&self) -> Option<Part> {
+        match &self.content {
+            Content::Fabric(_) => None,
+            Content::Broker(_) => Some(Part::Broker),
+            Content::Submariner(_) => Some(Part::Member),
+            Content::ServiceDiscovery(_) => Some(Part::ServiceDiscovery),
+        }
+    }
+
+    /// Returns `true` if it has the part.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        match self.fabric() {
+            Some(fabric) => match part {
+                Part::Broker => fabric.spec.broker_config.is_some(),
+                Part::Member => fabric.spec.join_config.is_some(),
+                Part::ServiceDiscovery => false,
+            },
+            None => self.main_part() == Some(part),
+        }
+    }
+
+    /// Returns `true` if it wants the part.
+    pub(crate) fn wants(&self, part: Part) -> bool {
+        self.has(part) && !self.metadata.is_terminating()
+    }
+
+    /// Returns `true` if the part was begun for it.
+    pub(crate) fn has_begun(&self, part: Part) -> bool {
+        self.metadata.has_finalizer(part.finalizer())
+    }
+
+    /// Returns where the join data is that the cluster has joined with, as a Fabric remembers it.
+    pub(crate) fn joined_with(&self) -> Option<BrokerInfoRef> {
+        self.fabric()?.status.as_ref()?.join_info.clone()
+    }
+}
