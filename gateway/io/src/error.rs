@@ -3,6 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
+#[cfg(feature = "af-xdp")]
+use crate::rings::{StepCause, StepDown};
+
 /// A device or socket could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +71,8 @@ pub enum Error {
         name: String,
         /// What is missing.
         reason: String,
+        /// The modes that were tried, best first, and why none of them could be had.
+        steps: Vec<StepDown>,
     },
     /// The kernel refused for another reason.
     #[error("{what}: {source}")]
@@ -86,5 +91,34 @@ impl Error {
             return Self::NotPermitted { what };
         }
         Self::Kernel { what, source }
+    }
+
+    /// Returns in one word why AF_XDP could not be had.
+    #[cfg(feature = "af-xdp")]
+    #[must_use]
+    pub fn step_cause(&self) -> StepCause {
+        let code = match self {
+            Self::NotPermitted { .. } => return StepCause::NotPermitted,
+            Self::ForeignProgram { .. } => return StepCause::ForeignProgram,
+            Self::NoXdp { steps, .. } => {
+                return steps.last().map_or(StepCause::NoInterface, |step| step.cause);
+            }
+            Self::Kernel { source, .. } => (source.raw_os_error(), source.kind()),
+            Self::InterfaceName(_)
+            | Self::Count { .. }
+            | Self::NoTunDriver(_)
+            | Self::NotOurKind { .. }
+            | Self::DeviceBusy { .. }
+            | Self::PortInUse(_)
+            | Self::Inherited(_) => return StepCause::Failed,
+        };
+        match code {
+            (Some(libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::EINVAL), _)
+            | (_, io::ErrorKind::Unsupported) => StepCause::NotSupported,
+            (Some(libc::ENOBUFS | libc::ENOMEM), _) | (_, io::ErrorKind::OutOfMemory) => StepCause::Memory,
+            (Some(libc::EBUSY), _) => StepCause::Busy,
+            (Some(libc::ENODEV), _) => StepCause::NoInterface,
+            _ => StepCause::Failed,
+        }
     }
 }

@@ -18,6 +18,7 @@ pub mod inherited;
 pub mod link;
 pub mod memory;
 pub mod poll;
+mod rings;
 mod sys;
 pub mod tun;
 pub mod udp;
@@ -25,12 +26,14 @@ pub mod udp;
 pub mod xdp;
 
 use std::io;
+use std::time::Duration;
 
 use trieste_packet::{Batch, Drops, Pool};
 
 pub use capabilities::{Capabilities, Fallback, Offloads};
 pub use error::Error;
 pub use memory::MemoryDevice;
+pub use rings::{RingState, StepCause, StepDown, XdpCounters, XdpMode};
 pub use tun::{Tun, TunConfig, TunQueue};
 pub use udp::{UdpConfig, UdpIo};
 
@@ -67,5 +70,16 @@ pub trait PacketIo {
     /// time what it promised at the start; such a change is also logged once, here.
     fn fallbacks(&self) -> &[Fallback] {
         &[]
+    }
+
+    /// Returns the state of its AF_XDP rings, by a few system calls; `None` for devices without any.
+    fn rings(&self) -> Option<RingState> {
+        None
+    }
+
+    /// Returns after how long to ask again (`recv` or `send`, with anything or nothing) although no descriptor reports room:
+    /// the device has taken over what it has not sent yet, or holds all of its frames. `None` when there is nothing such.
+    fn retry_after(&self) -> Option<Duration> {
+        None
     }
 }

@@ -22,12 +22,16 @@ mod frames;
 mod io;
 mod netlink;
 mod open;
+mod plan;
+mod policies;
 mod receive;
+mod resolver;
 mod ring;
 mod routes;
 mod send;
 mod socket;
 mod umem;
 
-pub use config::{XdpConfig, XdpCounters, XdpMode};
+pub use crate::rings::{XdpCounters, XdpMode};
+pub use config::XdpConfig;
 pub use io::XdpIo;

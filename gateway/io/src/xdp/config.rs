@@ -1,27 +1,6 @@
-//! How a group's AF_XDP sockets should be, and what they count.
+//! How a group's AF_XDP sockets should be.
 
-use std::fmt;
-
-/// Where frames leave the kernel, best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum XdpMode {
-    /// The driver writes into our frames.
-    ZeroCopy,
-    /// In the driver; the kernel copies.
-    Native,
-    /// In the stack, on socket buffers; the kernel copies.
-    Generic,
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ZeroCopy => "zero-copy",
-            Self::Native => "native",
-            Self::Generic => "generic",
-        })
-    }
-}
+use crate::rings::XdpMode;
 
 /// What is wanted.
 #[derive(Debug, Clone)]
@@ -66,37 +45,4 @@ impl XdpConfig {
             ring_frames: 2048,
         }
     }
-}
-
-/// What one worker's AF_XDP sockets have counted. A datagram is a segment of a train or a single one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct XdpCounters {
-    /// Frames that came by the rings.
-    pub received: u64,
-    /// Datagrams handed on in the frame that they came in.
-    pub received_in_place: u64,
-    /// Datagrams copied into a train.
-    pub received_copied: u64,
-    /// Datagrams whose checksum the sender's kernel had left to a device.
-    pub partial_checksums: u64,
-    /// Datagrams that left by the rings.
-    pub sent: u64,
-    /// Those of them that left from the buffer they were in.
-    pub sent_in_place: u64,
-    /// Those of them that were copied into a frame.
-    pub sent_copied: u64,
-    /// Datagrams that left by the sockets: there was no route, or no neighbour yet.
-    pub unresolved: u64,
-    /// Datagrams that left by the sockets: larger than the path or a frame.
-    pub oversized: u64,
-    /// Datagrams that left by the sockets: they are no such as frames are made for.
-    pub unfit: u64,
-    /// System calls that made the kernel send or take frames.
-    pub wakeups: u64,
-    /// Descriptors from the kernel that name no frame of its.
-    pub strange_frames: u64,
-    /// Dropped by the kernel: no frame in the fill ring, the receive ring full, or the frame unfit.
-    pub kernel_drops: u64,
-    /// Not sent by the kernel: wrong descriptors.
-    pub kernel_refusals: u64,
 }

@@ -3,34 +3,36 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use trieste_packet::{Batch, Drops, LayoutKind, MAX_BATCH, Packet, Pool};
 
-use super::attach::Attachment;
-use super::config::{XdpConfig, XdpCounters, XdpMode};
+use super::config::XdpConfig;
 use super::frame::{Header, Hop};
-use super::frames::Frames;
-use super::open::{self, Part};
+use super::open;
+use super::plan::Part;
 use super::receive::{self, Receiving};
-use super::routes::{Lookup, Peer, Routes, Snapshot};
+use super::resolver::{NoHop, Peer};
+use super::routes::{Lookup, Routes, Snapshot};
 use super::send::{self, Outcome};
-use super::socket::QueueSocket;
+use crate::rings::{RingState, XdpCounters, XdpMode};
 use crate::udp::UdpIo;
 use crate::{Capabilities, Error, Fallback, PacketIo};
 
 /// How often the sockets are asked while the rings have something.
 const SOCKET_TURNS: u8 = 16;
+/// After how long the rings are asked again that have no room, or hold what the kernel would not send. Ours: the kernel reports
+/// room while a ring is less than half full, whatever it waits for.
+const RETRY: Duration = Duration::from_micros(200);
 
 /// One worker's AF_XDP sockets, and its UDP sockets.
 #[derive(Debug)]
 pub struct XdpIo {
-    // In this order: the kernel must have let go of the frames before they go.
-    queues: Vec<QueueSocket>,
-    frames: Frames,
+    worker: usize,
+    part: Part,
     sockets: UdpIo,
     routes: Arc<Routes>,
-    attachment: Arc<Attachment>,
-    mode: XdpMode,
+    interface: Arc<str>,
     port: u16,
     dont_fragment: bool,
     receiving: Receiving,
@@ -67,6 +69,8 @@ enum Detour {
     Unresolved,
     Oversized,
     Unfit,
+    NoRing,
+    Policy,
 }
 
 impl XdpIo {
@@ -82,25 +86,22 @@ impl XdpIo {
         };
         let port = first.port().map_err(|error| Error::kernel("cannot read the sockets' port", error))?;
         let opened = open::open(config, port, sockets.len())?;
-        let mut group = Vec::with_capacity(sockets.len());
-        for (number, (sockets, Part { sockets: queues, frames })) in
-            sockets.drain(..).zip(opened.parts).enumerate()
-        {
+        let interface: Arc<str> = config.interface.as_str().into();
+        let io = |(worker, (sockets, part)): (usize, (UdpIo, Part))| {
             let mut fallbacks = opened.fallbacks.clone();
             let of_sockets = sockets.fallbacks().len();
             fallbacks.extend_from_slice(sockets.fallbacks());
-            let mut io = Self {
-                queues,
-                frames,
+            Self {
+                worker,
+                part,
                 sockets,
                 routes: Arc::clone(&opened.routes),
-                attachment: Arc::clone(&opened.attachment),
-                mode: opened.mode,
+                interface: Arc::clone(&interface),
                 port,
                 dont_fragment: config.dont_fragment,
                 receiving: Receiving { trains: config.trains, zero_checksum6: config.zero_checksum6 },
                 // Workers that send to one peer are far apart from one another.
-                identification: u16::try_from(number).unwrap_or_default().rotate_right(4),
+                identification: u16::try_from(worker).unwrap_or_default().rotate_right(4),
                 turn: 0,
                 detour: Batch::with_limit(MAX_BATCH),
                 rest: Vec::with_capacity(MAX_BATCH),
@@ -108,35 +109,60 @@ impl XdpIo {
                 counters: XdpCounters::default(),
                 fallbacks,
                 of_sockets,
-            };
-            for queue in &mut io.queues {
-                receive::refill(queue, &mut io.frames, &mut io.counters);
             }
-            group.push(io);
-        }
-        Ok(group)
+        };
+        Ok(sockets.drain(..).zip(opened.parts).enumerate().map(io).collect())
     }
 
     /// Returns the mode that was found.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
-        self.mode
+        self.part.mode
+    }
+
+    /// Returns a number that changes with the descriptors: some are to be waited for anew then.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.part.generation
     }
 
     /// Returns what was counted, the kernel's own counters among it: a few system calls.
     #[must_use]
     pub fn counters(&self) -> XdpCounters {
         let mut counters = self.counters;
-        for (drops, refusals) in self.queues.iter().map(QueueSocket::statistics) {
+        for (drops, refusals) in self.part.sockets.iter().map(|socket| socket.statistics()) {
             counters.kernel_drops += drops;
             counters.kernel_refusals += refusals;
         }
         counters
     }
 
+    /// Takes the part of an interface that has come back, in place of what went with the former one.
+    fn renew(&mut self) {
+        let Some(mut part) = self.routes.part(self.worker) else { return };
+        self.counters = self.counters();
+        self.detach();
+        match part.lead() {
+            Ok(()) => self.counters.reopened += 1,
+            Err(error) => {
+                tracing::warn!(%error, worker = self.worker, "cannot use the interface that came back; its sockets carry everything");
+                part.sockets.clear();
+            }
+        }
+        // What is left of a packet goes by the new rings, or by the sockets.
+        (self.part, self.blocked) = (part, None);
+    }
+
+    /// Leaves the queues to the kernel; the program stays while other workers do.
+    fn detach(&self) {
+        for socket in &self.part.sockets {
+            self.part.attachment.clear(socket.queue);
+        }
+    }
+
     /// Returns all that is to be waited for.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.queues.iter().map(|queue| queue.as_fd()).chain(self.sockets.fds())
+        self.part.sockets.iter().map(|queue| queue.as_fd()).chain(self.sockets.fds())
     }
 
     /// Returns the sockets that other workers read and this one only sends with.
@@ -144,11 +170,16 @@ impl XdpIo {
         self.sockets.send_only_fds()
     }
 
-    /// Returns what has to become writable before the last [`PacketIo::send`] can go on; `None` when that left nothing.
+    /// Returns what has to become writable before the last [`PacketIo::send`] can go on; `None` when that left nothing, or when
+    /// only time helps ([`PacketIo::retry_after`]).
     #[must_use]
     pub fn blocked(&self) -> Option<BorrowedFd<'_>> {
         match self.blocked? {
-            Blocked::Ring => self.queues.first().map(|queue| queue.as_fd()),
+            // Of a ring with fewer entries than that the kernel always reports room.
+            Blocked::Ring => {
+                let mut sockets = self.part.sockets.iter();
+                sockets.next().filter(|queue| queue.transmit.is_over_half()).map(|queue| queue.as_fd())
+            }
             Blocked::Sockets => self.sockets.blocked(),
         }
     }
@@ -168,15 +199,19 @@ impl XdpIo {
                 return Departure::Socket(Detour::Unfit);
             }
         };
-        if self.queues.is_empty() || packet.outer.peer.ip().is_unspecified() {
+        if packet.outer.peer.ip().is_unspecified() {
             return Departure::Socket(Detour::Unfit);
+        }
+        if self.part.sockets.is_empty() || snapshot.generation != self.part.generation {
+            return Departure::Socket(Detour::NoRing);
         }
         let peer = (packet.outer.peer.ip(), packet.outer.local);
         let hop = match last {
             Some((of, hop)) if *of == peer => *hop,
             _ => match snapshot.get(&peer) {
                 Lookup::Found(hop) => hop,
-                Lookup::Unresolved => return Departure::Socket(Detour::Unresolved),
+                Lookup::None(NoHop::Unresolved) => return Departure::Socket(Detour::Unresolved),
+                Lookup::None(NoHop::Policy) => return Departure::Socket(Detour::Policy),
                 Lookup::Missing => return Departure::Missing(peer),
             },
         };
@@ -189,7 +224,7 @@ impl XdpIo {
             dont_fragment: self.dont_fragment || packet.is_whole,
         };
         let is_small = header.packet_bytes() + largest <= hop.mtu_bytes
-            && header.frame_bytes() + largest <= self.frames.most();
+            && header.frame_bytes() + largest <= self.part.frames.most();
         if is_small { Departure::Frame(header, hop) } else { Departure::Socket(Detour::Oversized) }
     }
 
@@ -225,6 +260,8 @@ impl XdpIo {
             Detour::Unresolved => &mut self.counters.unresolved,
             Detour::Oversized => &mut self.counters.oversized,
             Detour::Unfit => &mut self.counters.unfit,
+            Detour::NoRing => &mut self.counters.no_ring,
+            Detour::Policy => &mut self.counters.policies,
         };
         *counter += sent as u64;
         Ok((sent, !is_blocked))
@@ -257,10 +294,11 @@ impl XdpIo {
                     continue;
                 }
             };
-            let Some(socket) = self.queues.first_mut() else { break };
+            let Part { sockets, frames, .. } = &mut self.part;
+            let Some(socket) = sockets.first_mut() else { break };
             let mut out = send::Out {
                 socket,
-                frames: &mut self.frames,
+                frames,
                 counters: &mut self.counters,
                 identification: &mut self.identification,
             };
@@ -314,12 +352,13 @@ impl XdpIo {
 
 impl PacketIo for XdpIo {
     fn recv(&mut self, pool: &mut Pool, batch: &mut Batch, drops: &mut Drops) -> io::Result<usize> {
+        self.renew();
         self.turn = self.turn.wrapping_add(1);
         // In turn each comes first: a batch may be full before all have been read.
         let is_sockets_turn = self.turn.is_multiple_of(SOCKET_TURNS);
         let mut of_sockets = if is_sockets_turn { self.sockets.recv(pool, batch, drops) } else { Ok(0) };
         let mut received = 0;
-        let Self { queues, frames, counters, .. } = self;
+        let Self { part: Part { sockets: queues, frames, .. }, counters, .. } = self;
         let first = usize::from(self.turn).checked_rem(queues.len()).unwrap_or(0);
         let (before, from_first) = queues.split_at_mut(first);
         for queue in from_first.iter_mut().chain(before) {
@@ -347,12 +386,13 @@ impl PacketIo for XdpIo {
     }
 
     fn send(&mut self, batch: &mut Batch, pool: &mut Pool, drops: &mut Drops) -> io::Result<usize> {
+        self.renew();
         self.blocked = None;
-        if let Some(queue) = self.queues.first_mut() {
-            send::reap(queue, &mut self.frames, &mut self.counters);
+        if let Some(queue) = self.part.sockets.first_mut() {
+            send::reap(queue, &mut self.part.frames, &mut self.counters);
         }
         let result = self.send_all(batch, pool, drops);
-        if let Some(queue) = self.queues.first_mut() {
+        if let Some(queue) = self.part.sockets.first_mut() {
             send::flush(queue, &mut self.counters);
         }
         result
@@ -365,13 +405,27 @@ impl PacketIo for XdpIo {
     fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
     }
+
+    fn rings(&self) -> Option<RingState> {
+        Some(RingState {
+            interface: Arc::clone(&self.interface),
+            mode: (!self.routes.is_gone()).then_some(self.part.mode),
+            steps: Arc::clone(&self.part.steps),
+            is_aside: self.routes.is_aside(),
+            counters: self.counters(),
+        })
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        let is_waiting = |queue: &super::socket::QueueSocket| queue.transmit.has_pending();
+        let is_left = !self.routes.is_gone() && self.part.sockets.iter().any(is_waiting);
+        (self.blocked == Some(Blocked::Ring) || is_left).then_some(RETRY)
+    }
 }
 
 impl Drop for XdpIo {
     fn drop(&mut self) {
-        // From here on the kernel's sockets have it; the program stays while other workers do.
-        for queue in &self.queues {
-            self.attachment.clear(queue.queue);
-        }
+        // From here on the kernel's sockets have it.
+        self.detach();
     }
 }

@@ -2,15 +2,16 @@
 
 use trieste_packet::{Batch, Checksum, Drops, Layout, LayoutKind, Outer, Packet, PacketBuf, Pool};
 
-use super::config::XdpCounters;
 use super::frame;
 use super::frames::Frames;
+use super::ring::{Address, Producer};
 use super::socket::QueueSocket;
 use crate::RECV_BYTES;
+use crate::rings::XdpCounters;
 
 /// Most datagrams of a train, as of the kernel's.
 const MOST_SEGMENTS: u16 = 64;
-/// Frames that the fill rings leave for sending.
+/// Most frames that the fill rings leave for sending.
 const RESERVED: usize = 256;
 
 /// How received frames are handled.
@@ -63,18 +64,26 @@ pub(super) fn receive(socket: &mut QueueSocket, how: Receiving, into: &mut Into<
 
 /// Gives the kernel free frames.
 pub(super) fn refill(socket: &mut QueueSocket, frames: &mut Frames, counters: &mut XdpCounters) {
-    let mut given = false;
-    while socket.fill.room() > 0 && frames.available() > RESERVED {
+    if fill(&mut socket.fill, frames) {
+        counters.wakeups += 1;
+        socket.wake_to_receive();
+    }
+}
+
+/// Fills the ring, and returns `true` if the kernel has to be woken to see that. It may also have fallen asleep over frames that
+/// it was given before: its flag and ours cross.
+fn fill(ring: &mut Producer<Address>, frames: &mut Frames) -> bool {
+    // Small rings come with few frames.
+    let reserved = RESERVED.min(ring.size() as usize);
+    let mut is_given = false;
+    while ring.room() > 0 && frames.available() > reserved {
         let Some(address) = frames.give() else { break };
-        given |= socket.fill.push(address);
+        is_given |= ring.push(address);
     }
-    if given {
-        socket.fill.publish();
-        if socket.fill.needs_wakeup() {
-            counters.wakeups += 1;
-            socket.wake_to_receive();
-        }
+    if is_given {
+        ring.publish();
     }
+    ring.needs_wakeup() && ring.has_pending()
 }
 
 /// The packet that the next frame may join.
@@ -131,5 +140,33 @@ impl Train {
         into.counters.received_in_place += u64::from(packet.layout.kind == LayoutKind::Single);
         // The caller has left room for it.
         into.batch.append(packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::tests::pair;
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_fell_asleep_over_a_full_ring_is_woken() {
+        let (mut ring, mut kernels) = pair(0);
+        let mut frames = Frames::new(16, 2048).unwrap();
+        assert!(!fill(&mut ring, &mut frames), "it is awake");
+        ring.fall_asleep();
+        assert!(fill(&mut ring, &mut frames), "there is nothing to give, and all to take");
+        while kernels.pop().is_some() {}
+        kernels.release();
+        // What is left is kept for sending.
+        assert_eq!(frames.available(), 8);
+        assert!(!fill(&mut ring, &mut frames), "there is nothing to be woken for");
+    }
+
+    #[test]
+    fn small_rings_are_filled_and_leave_as_many_frames_for_sending() {
+        let (mut ring, _) = pair(0);
+        let mut frames = Frames::new(16, 2048).unwrap();
+        fill(&mut ring, &mut frames);
+        assert_eq!((ring.pending(), frames.available()), (8, 8));
     }
 }

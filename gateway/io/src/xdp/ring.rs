@@ -114,6 +114,11 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, written, read })
     }
 
+    /// Returns how many entries the ring has.
+    pub(super) fn size(&self) -> u32 {
+        self.ring.size
+    }
+
     /// Returns how many entries fit.
     pub(super) fn room(&mut self) -> u32 {
         let used = self.written.wrapping_sub(self.read);
@@ -128,6 +133,20 @@ impl<T: Entry> Producer<T> {
         // Acquire: what the kernel has read may be written over.
         self.read = self.ring.counter(self.ring.consumer).load(Ordering::Acquire);
         self.written.wrapping_sub(self.read)
+    }
+
+    /// Returns `true` if there is anything that the kernel has not read.
+    pub(super) fn has_pending(&self) -> bool {
+        self.unread() > 0
+    }
+
+    /// Returns `true` if more than half of the entries are such: until then the kernel reports room in a transmit ring.
+    pub(super) fn is_over_half(&self) -> bool {
+        self.unread() > self.ring.size / 2
+    }
+
+    fn unread(&self) -> u32 {
+        self.written.wrapping_sub(self.ring.counter(self.ring.consumer).load(Ordering::Relaxed))
     }
 
     /// Writes an entry, which the kernel sees after [`Self::publish`]. `false` if there is no room.
@@ -194,11 +213,18 @@ impl<T: Entry> Consumer<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
+    impl<T: Entry> Producer<T> {
+        /// Marks the kernel as asleep until it is woken.
+        pub(in super::super) fn fall_asleep(&self) {
+            self.ring.counter(self.ring.flags).store(libc::XDP_RING_NEED_WAKEUP, Ordering::Relaxed);
+        }
+    }
+
     /// Makes a ring in memory of our own, with its other end.
-    fn pair(start: u32) -> (Producer<Address>, Consumer<Address>) {
+    pub(in super::super) fn pair(start: u32) -> (Producer<Address>, Consumer<Address>) {
         let end = || {
             let mapping = Mapping::anonymous(4096).unwrap();
             let base = mapping.base();

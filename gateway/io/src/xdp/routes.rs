@@ -7,11 +7,11 @@
 //!
 //! Until a peer is resolved its packets go through the sockets, for which the kernel resolves the neighbour; the notice of
 //! that brings it here. Every few seconds all peers are asked for anew, and the kernel is made to confirm neighbours that
-//! are used: it does not see our frames. The same thread keeps the filter's addresses.
+//! are used: it does not see our frames. The same thread keeps the filter's addresses, and takes the interface anew when
+//! that has gone and come back: each worker finds its part of it in [`Routes::part`].
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,9 +21,11 @@ use arc_swap::ArcSwap;
 use crossbeam::queue::ArrayQueue;
 
 use super::attach::Attachment;
-use super::filter::FilterConfig;
 use super::frame::Hop;
-use super::netlink::{LinkState, Notices, Questions};
+use super::netlink::Notices;
+use super::plan::{Part, Plan};
+use super::policies::PolicyNotices;
+use super::resolver::{NoHop, Peer, Resolver, Seen};
 use crate::Error;
 use crate::poll::{Interest, Poller, Waker};
 
@@ -38,14 +40,14 @@ const IDLE_REFRESHES: u8 = 12;
 /// The least between two passes for notices, so that a storm of them costs little.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A peer, and our address that it knows; `None` leaves the choice to the kernel.
-pub(super) type Peer = (IpAddr, Option<IpAddr>);
+/// Tokens of the poller.
+const LINKS: u8 = 0;
+const POLICIES: u8 = 1;
 
 /// A peer's entry.
 #[derive(Debug)]
 struct Entry {
-    /// `None` while there is no way for frames.
-    hop: Option<Hop>,
+    hop: Result<Hop, NoHop>,
     is_used: AtomicBool,
     idle: u8,
 }
@@ -54,6 +56,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     entries: HashMap<Peer, Arc<Entry>>,
+    /// Of the interface's opening that the hops are for.
+    pub(super) generation: u32,
 }
 
 /// What the snapshot has about a peer.
@@ -62,7 +66,7 @@ pub(super) enum Lookup {
     /// Frames go there.
     Found(Hop),
     /// There is no way for frames.
-    Unresolved,
+    None(NoHop),
     /// Nobody has asked for it yet.
     Missing,
 }
@@ -72,12 +76,16 @@ impl Snapshot {
     pub(super) fn get(&self, peer: &Peer) -> Lookup {
         let Some(entry) = self.entries.get(peer) else {
             // While there are as many as may be nobody is asked for; strangers must not keep the thread at work.
-            return if self.entries.len() < MOST_PEERS { Lookup::Missing } else { Lookup::Unresolved };
+            return if self.entries.len() < MOST_PEERS {
+                Lookup::Missing
+            } else {
+                Lookup::None(NoHop::Unresolved)
+            };
         };
         if !entry.is_used.load(Ordering::Relaxed) {
             entry.is_used.store(true, Ordering::Relaxed);
         }
-        entry.hop.map_or(Lookup::Unresolved, Lookup::Found)
+        entry.hop.map_or_else(Lookup::None, Lookup::Found)
     }
 }
 
@@ -85,6 +93,10 @@ impl Snapshot {
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
     requests: ArrayQueue<Peer>,
+    /// By worker, its part of an interface that was taken anew.
+    parts: Vec<ArrayQueue<Part>>,
+    is_gone: AtomicBool,
+    is_aside: AtomicBool,
     is_ending: AtomicBool,
 }
 
@@ -97,28 +109,58 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Starts the thread for an interface, in the network namespace of the calling one.
+    /// Starts the thread for an interface that was taken, in the network namespace of the calling one.
     ///
     /// # Errors
     /// There is no netlink, or no thread.
-    pub(super) fn start(resolver: Resolver, attachment: Arc<Attachment>) -> Result<Self, Error> {
+    pub(super) fn start(resolver: Resolver, plan: Plan, attachment: Arc<Attachment>) -> Result<Self, Error> {
         let start = || -> io::Result<Self> {
             let notices = Notices::open()?;
+            let of_policies = PolicyNotices::open()?;
             let poller = Poller::new()?;
-            poller.add(&notices, 0, Interest::Readable)?;
+            poller.add(&notices, LINKS, Interest::Readable)?;
+            if let Some(of_policies) = &of_policies {
+                poller.add(of_policies, POLICIES, Interest::Readable)?;
+            }
             let waker = poller.waker();
             let shared = Arc::new(Shared {
                 snapshot: ArcSwap::default(),
                 requests: ArrayQueue::new(REQUESTS),
+                parts: (0..plan.workers).map(|_| ArrayQueue::new(1)).collect(),
+                is_gone: AtomicBool::new(false),
+                is_aside: AtomicBool::new(resolver.is_aside()),
                 is_ending: AtomicBool::new(false),
             });
-            let ours = Arc::clone(&shared);
+            let maintainer = Maintainer {
+                shared: Arc::clone(&shared),
+                resolver,
+                plan,
+                attachment,
+                generation: 0,
+                is_stale: false,
+                failure: None,
+            };
             let thread = std::thread::Builder::new()
                 .name("xdp-routes".to_owned())
-                .spawn(move || keep(&ours, poller, notices, resolver, &attachment))?;
+                .spawn(move || keep(maintainer, poller, notices, of_policies))?;
             Ok(Self { shared, waker, thread: Some(thread) })
         };
         start().map_err(|error| Error::kernel("cannot follow the kernel's routes", error))
+    }
+
+    /// Returns a worker's part of the interface, once for each time that it was taken anew.
+    pub(super) fn part(&self, worker: usize) -> Option<Part> {
+        self.shared.parts.get(worker).filter(|parts| !parts.is_empty())?.pop()
+    }
+
+    /// Returns `true` while the interface is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.shared.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` while the filter takes nothing for the sake of the host's IPsec policies.
+    pub(super) fn is_aside(&self) -> bool {
+        self.shared.is_aside.load(Ordering::Relaxed)
     }
 
     /// Returns the snapshot of now.
@@ -147,124 +189,112 @@ impl Drop for Routes {
     }
 }
 
-/// Asks the kernel for one interface's state and the ways to peers.
-#[derive(Debug)]
-pub(super) struct Resolver {
-    questions: Questions,
-    name: String,
-    mark: Option<u32>,
-    link: Option<LinkState>,
-    filter: FilterConfig,
+/// What the thread keeps.
+struct Maintainer {
+    shared: Arc<Shared>,
+    resolver: Resolver,
+    plan: Plan,
+    attachment: Arc<Attachment>,
+    generation: u32,
+    /// Whether the program is not the one that the resolver's filter wants.
+    is_stale: bool,
+    /// What failed last: it is tried again at every refresh and logged when it changes.
+    failure: Option<String>,
 }
 
-impl Resolver {
-    /// Reads the state of an Ethernet interface. `filter` has our ports.
-    ///
-    /// # Errors
-    /// There is no such interface, or no netlink.
-    pub(super) fn new(name: &str, mark: Option<u32>, filter: FilterConfig) -> Result<Self, Error> {
-        let fail = |error| Error::kernel(format!("cannot read the state of {name}"), error);
-        let questions = Questions::open().map_err(fail)?;
-        let mut resolver = Self { questions, name: name.to_owned(), mark, link: None, filter };
-        resolver.refresh_link().map_err(fail)?;
-        if resolver.link.is_none() {
-            let reason = "there is no such Ethernet interface".to_owned();
-            return Err(Error::NoXdp { name: name.to_owned(), reason });
+impl Maintainer {
+    /// Reads interface and policies anew, and does what follows from that.
+    fn follow(&mut self) {
+        let result = self.refresh();
+        if let Err(error) = &result
+            && self.failure.as_ref() != Some(error)
+        {
+            tracing::warn!(%error, interface = self.resolver.name(), "cannot keep AF_XDP as the interface is; it is tried again");
         }
-        Ok(resolver)
+        self.failure = result.err();
+        self.shared.is_aside.store(self.resolver.is_aside(), Ordering::Relaxed);
     }
 
-    /// Returns what the interface is like.
-    pub(super) fn link(&self) -> Option<&LinkState> {
-        self.link.as_ref()
-    }
-
-    /// Returns what the filter should take.
-    pub(super) fn filter(&self) -> &FilterConfig {
-        &self.filter
-    }
-
-    /// Sets the largest frame, and whether checksums may be left to a device.
-    pub(super) fn set_frames(&mut self, bytes: u16, partial: bool) {
-        (self.filter.frame_bytes, self.filter.partial) = (bytes, partial);
-    }
-
-    /// Reads the interface anew. Returns `true` if the filter has to change.
-    fn refresh_link(&mut self) -> io::Result<bool> {
-        let link = self.questions.link(&self.name)?;
-        // Another interface of the same name is another one: program and sockets went with the first.
-        let is_same = |link: &LinkState| self.link.as_ref().is_none_or(|former| former.index == link.index);
-        let Some(link) = link.filter(is_same) else {
-            if let Some(link) = &mut self.link {
-                link.is_up = false;
+    fn refresh(&mut self) -> Result<(), String> {
+        let fail = |error: io::Error| format!("cannot read the state of the interface: {error}");
+        let of_policies = self.resolver.refresh_policies().map_err(fail);
+        let seen = self.resolver.refresh_link().map_err(fail)?;
+        self.shared.is_gone.store(!matches!(seen, Seen::Same(_)), Ordering::Relaxed);
+        match seen {
+            Seen::Gone => {}
+            Seen::Another => self.reopen().map_err(|error| error.to_string())?,
+            Seen::Same(is_changed) => {
+                let filter = self.resolver.filter();
+                renew(&mut self.is_stale, is_changed, || self.attachment.refresh(&filter))
+                    .map_err(|error| error.to_string())?;
             }
-            return Ok(false);
-        };
-        let (ipv4, ipv6) = self.questions.addresses(link.index)?;
-        let filter = FilterConfig { mac: link.mac, ipv4, ipv6, ..self.filter.clone() };
-        self.link = Some(link);
-        let is_changed = filter != self.filter;
-        self.filter = filter;
-        Ok(is_changed)
+        }
+        of_policies
     }
 
-    /// Returns where frames for a peer go; what cannot be found out counts as nowhere.
-    fn resolve(&mut self, peer: &Peer, is_used: bool) -> Option<Hop> {
-        let link = self.link.clone().filter(|link| link.is_up)?;
-        let route = self.questions.route(peer.0, peer.1, self.mark).ok()??;
-        let source = route.source.filter(|source| source.is_ipv4() == peer.0.is_ipv4())?;
-        if route.interface != link.index || has_no_route(peer.0) {
-            return None;
+    /// Takes the interface that has the name now, and leaves each worker its part. Until a worker takes that, its packets go
+    /// through the sockets.
+    fn reopen(&mut self) -> Result<(), Error> {
+        let mut resolver = self.resolver.renewed()?;
+        let generation = self.generation.wrapping_add(1);
+        let taken = self.plan.take(&mut resolver, generation)?;
+        let mode = taken.parts.first().map(|part| part.mode.as_str());
+        tracing::info!(interface = resolver.name(), mode, "the interface is back: opened AF_XDP on it");
+        for (parts, part) in self.shared.parts.iter().zip(taken.parts) {
+            // One that nobody took is of an interface that has gone again.
+            drop(parts.force_push(part));
         }
-        if is_used {
-            // Without the right to it neighbours age, and packets go through the sockets for a moment.
-            let _ = self.questions.use_neighbour(link.index, route.next_hop);
-        }
-        let to = self.questions.neighbour(link.index, route.next_hop).ok()??;
-        let mtu_bytes = route.mtu_bytes.map_or(link.mtu_bytes, |bytes| bytes.min(link.mtu_bytes));
-        Some(Hop { to, from: link.mac, source, mtu_bytes })
+        (self.resolver, self.attachment, self.generation) = (resolver, taken.attachment, generation);
+        self.is_stale = false;
+        self.shared.is_gone.store(false, Ordering::Relaxed);
+        Ok(())
     }
 }
 
-/// Returns `true` for addresses that name no machine, or one on a link that is not named.
-fn has_no_route(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_multicast(),
+/// Renews what is stale, or has become so; after a failure it stays so.
+fn renew<E>(is_stale: &mut bool, is_changed: bool, renew: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    *is_stale |= is_changed;
+    if *is_stale {
+        renew()?;
+        *is_stale = false;
     }
+    Ok(())
 }
 
 /// Runs the thread.
 fn keep(
-    shared: &Shared,
+    mut maintainer: Maintainer,
     mut poller: Poller,
     mut notices: Notices,
-    mut resolver: Resolver,
-    attachment: &Attachment,
+    of_policies: Option<PolicyNotices>,
 ) {
+    let shared = Arc::clone(&maintainer.shared);
     let mut refreshed = Instant::now();
     let mut noticed: Option<Instant> = None;
     while !shared.is_ending.load(Ordering::Acquire) {
         let left = REFRESH.saturating_sub(refreshed.elapsed());
         let Ok(ready) = poller.wait(Some(left)) else { return };
-        let (is_noticed, is_due) = (ready.is_readable(0), refreshed.elapsed() >= REFRESH);
+        let is_noticed = ready.is_readable(LINKS) || ready.is_readable(POLICIES);
+        let is_due = refreshed.elapsed() >= REFRESH;
         if is_noticed {
             std::thread::sleep(noticed.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed())));
             noticed = Some(Instant::now());
             notices.drain();
-            if resolver.refresh_link().unwrap_or(false)
-                && let Err(error) = attachment.refresh(&resolver.filter)
-            {
-                tracing::warn!(%error, interface = resolver.name, "cannot follow the interface's addresses with the XDP program");
+            if let Some(of_policies) = &of_policies {
+                of_policies.drain();
             }
         }
         if is_due {
             refreshed = Instant::now();
         }
+        let is_anew = is_noticed || is_due;
+        if is_anew {
+            maintainer.follow();
+        }
         let requests: Vec<Peer> = std::iter::from_fn(|| shared.requests.pop()).collect();
-        if is_noticed || is_due || !requests.is_empty() {
-            let next = pass(&shared.snapshot.load(), &mut resolver, &requests, is_noticed || is_due, is_due);
-            shared.snapshot.store(Arc::new(next));
+        if is_anew || !requests.is_empty() {
+            let entries = pass(&shared.snapshot.load(), &mut maintainer.resolver, &requests, is_anew, is_due);
+            shared.snapshot.store(Arc::new(Snapshot { entries, generation: maintainer.generation }));
         }
     }
 }
@@ -276,7 +306,7 @@ fn pass(
     requests: &[Peer],
     is_anew: bool,
     is_due: bool,
-) -> Snapshot {
+) -> HashMap<Peer, Arc<Entry>> {
     let mut entries = HashMap::with_capacity(former.entries.len() + requests.len());
     for (peer, entry) in &former.entries {
         if !is_anew {
@@ -303,5 +333,34 @@ fn pass(
             entries.insert(*peer, Arc::new(Entry { hop, is_used: AtomicBool::new(true), idle: 0 }));
         }
     }
-    Snapshot { entries }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_renewed_is_tried_again_until_it_can() {
+        let mut is_stale = false;
+        let mut tries = Vec::new();
+        for (is_changed, result) in [
+            (false, Err(())),
+            (true, Err(())),
+            (false, Err(())),
+            (false, Ok(())),
+            (false, Err(())),
+            (true, Ok(())),
+        ] {
+            let mut is_tried = false;
+            let renewed = renew(&mut is_stale, is_changed, || {
+                is_tried = true;
+                result
+            });
+            assert_eq!(renewed, if is_tried { result } else { Ok(()) });
+            tries.push(is_tried);
+        }
+        assert_eq!(tries, [false, true, true, true, false, true]);
+        assert!(!is_stale);
+    }
 }

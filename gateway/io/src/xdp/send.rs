@@ -5,14 +5,14 @@ use std::io;
 use trieste_packet::checksum::Sum;
 use trieste_packet::{LayoutKind, Packet};
 
-use super::config::XdpCounters;
 use super::frame::{Header, Hop};
 use super::frames::Frames;
-use super::ring::Descriptor;
-use super::socket::QueueSocket;
+use super::ring::{Descriptor, Entry, Producer};
+use super::socket::{QueueSocket, wake_to_send};
+use crate::rings::XdpCounters;
 
 /// System calls for one batch at most, each of which sends 32 frames or more.
-const WAKEUPS: u32 = 64;
+const WAKEUPS: u64 = 64;
 
 /// What has become of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,21 +130,70 @@ pub(super) fn reap(socket: &mut QueueSocket, frames: &mut Frames, counters: &mut
 /// Makes the kernel send what is in the ring, as far as it can now.
 pub(super) fn flush(socket: &mut QueueSocket, counters: &mut XdpCounters) {
     socket.transmit.publish();
-    let mut pending = socket.transmit.pending();
-    for _ in 0..WAKEUPS {
-        if pending == 0 || !socket.transmit.needs_wakeup() {
-            return;
+    let QueueSocket { transmit, fd, .. } = socket;
+    counters.wakeups += drive(transmit, || wake_to_send(fd));
+}
+
+/// Wakes the kernel for as long as it takes entries and there are more. Returns the number of times.
+fn drive<T: Entry>(transmit: &mut Producer<T>, mut wake: impl FnMut() -> io::Result<()>) -> u64 {
+    let mut pending = transmit.pending();
+    for wakeups in 0..WAKEUPS {
+        if pending == 0 || !transmit.needs_wakeup() {
+            return wakeups;
         }
-        counters.wakeups += 1;
-        let is_more = match socket.wake_to_send() {
-            // Its budget for one call is spent, or its buffers are.
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-            Ok(()) => true,
-        };
-        let left = socket.transmit.pending();
-        if !is_more || left == pending {
-            return;
+        // Whatever it answers: its budget for one call may be spent, its buffers, the device's queue, or the device may have
+        // dropped one. What is behind that goes on as long as there is progress, and else later.
+        let _ = wake();
+        let left = transmit.pending();
+        if left == pending {
+            return wakeups + 1;
         }
         pending = left;
+    }
+    WAKEUPS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::tests::pair;
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_woken_as_long_as_it_takes_something_whatever_it_answers() {
+        let answer = |code: i32| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+        for (code, takes, wakeups, left) in [
+            (0, 3, 3, 0),
+            // A spent budget, a frame that the device dropped, no buffers.
+            (libc::EAGAIN, 2, 4, 0),
+            (libc::EBUSY, 1, 8, 0),
+            (libc::ENOBUFS, 4, 2, 0),
+            // Nothing moves: later.
+            (libc::EAGAIN, 0, 1, 8),
+            (libc::ENETDOWN, 0, 1, 8),
+        ] {
+            let (mut ours, mut kernels) = pair(u32::MAX - 3);
+            for address in 0..8 {
+                ours.push(address);
+            }
+            ours.publish();
+            ours.fall_asleep();
+            let woken = drive(&mut ours, || {
+                for _ in 0..takes {
+                    kernels.pop();
+                }
+                kernels.release();
+                answer(code)
+            });
+            assert_eq!((woken, ours.pending()), (wakeups, left), "{code} {takes}");
+            assert_eq!((ours.has_pending(), ours.is_over_half()), (left > 0, left > 4), "{code} {takes}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_is_awake_is_left_alone() {
+        let (mut ours, _kernels) = pair(0);
+        ours.push(1);
+        ours.publish();
+        assert_eq!(drive(&mut ours, || panic!("it is awake")), 0);
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct QueueSocket {
     pub(super) completion: Consumer<Address>,
     pub(super) receive: Consumer<Descriptor>,
     pub(super) transmit: Producer<Descriptor>,
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
     pub(super) queue: u32,
     /// Whether one system call sends more than 32 frames.
     pub(super) has_budget: bool,
@@ -94,11 +94,6 @@ impl QueueSocket {
         Ok(Self { fill, completion, receive, transmit, fd, queue, has_budget })
     }
 
-    /// Makes the kernel send what is in the transmit ring.
-    pub(super) fn wake_to_send(&self) -> io::Result<()> {
-        Ok(send(&self.fd, &[], SendFlags::DONTWAIT).map(drop)?)
-    }
-
     /// Makes the kernel take frames from the fill ring.
     pub(super) fn wake_to_receive(&self) {
         // It returns nothing and may find nothing to do.
@@ -121,6 +116,11 @@ impl AsFd for QueueSocket {
     }
 }
 
+/// Makes the kernel send what is in a socket's transmit ring.
+pub(super) fn wake_to_send(fd: &OwnedFd) -> io::Result<()> {
+    Ok(send(fd, &[], SendFlags::DONTWAIT).map(drop)?)
+}
+
 /// Gives an answer of the kernel's its cause.
 fn explain_registration(error: rustix::io::Errno) -> io::Error {
     let error = io::Error::from(error);
@@ -128,7 +128,7 @@ fn explain_registration(error: rustix::io::Errno) -> io::Error {
         return error;
     }
     io::Error::new(
-        error.kind(),
+        io::ErrorKind::OutOfMemory,
         "the frames are more memory than may be locked; needs CAP_IPC_LOCK, or a higher limit (memlock)",
     )
 }

@@ -3,8 +3,10 @@
 mod conformance;
 mod faults;
 mod frames;
+mod policies;
 mod queues;
 mod raw;
+mod returns;
 mod speed;
 
 use std::net::{IpAddr, SocketAddr};
@@ -43,21 +45,26 @@ impl Cable {
             skip("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)");
             return None;
         }
-        let (near, far) = (Namespace::new()?, Namespace::new()?);
+        let cable = Self { near: Namespace::new()?, far: Namespace::new()? };
+        cable.join(queues);
+        Some(cable)
+    }
+
+    /// Makes the cable's two ends.
+    fn join(&self, queues: u32) {
+        let Self { near, far } = self;
         let thread = far.run(rustix::thread::gettid).as_raw_nonzero();
         let queues = format!("numtxqueues {queues} numrxqueues {queues}");
         near.ip(&format!("link add va {queues} type veth peer name vb {queues} netns {thread}"));
-        for (end, device, addresses) in [(&near, "va", NEAR), (&far, "vb", FAR)] {
+        for (end, device, addresses) in [(near, "va", NEAR), (far, "vb", FAR)] {
             end.ip(&format!("link set {device} up"));
             end.ip(&format!("addr add {}/24 dev {device}", addresses[0]));
             end.ip(&format!("addr add {}/64 dev {device} nodad", addresses[1]));
         }
-        let cable = Self { near, far };
         // The kernel makes addresses and routes usable a little after the command has returned.
-        wait_until(|| cable.near.ip("-6 route get fd79::2").contains("dev va"));
-        wait_until(|| cable.far.ip("-6 route get fd79::1").contains("dev vb"));
-        wait_until(|| cable.near.ip("link show va").contains("state UP"));
-        Some(cable)
+        wait_until(|| near.ip("-6 route get fd79::2").contains("dev va"));
+        wait_until(|| far.ip("-6 route get fd79::1").contains("dev vb"));
+        wait_until(|| near.ip("link show va").contains("state UP"));
     }
 
     /// Opens one end: sockets, or AF_XDP in front of them.

@@ -78,5 +78,6 @@ fn a_worker_without_a_queue_sends_through_its_sockets() {
     from.push(b"by socket").outer = to(NEAR[0]);
     assert_eq!(from.send(&mut group[1]), 1);
     assert_eq!(super::drain(&mut side, &mut near, 1).len(), 1);
-    assert_eq!((group[1].counters().unfit, group[1].counters().sent), (1, 0));
+    assert_eq!((group[1].counters().no_ring, group[1].counters().sent), (1, 0));
+    assert_eq!(group[1].retry_after(), None);
 }
