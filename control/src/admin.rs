@@ -20,6 +20,7 @@ mod globalnet;
 mod ipsec;
 mod secrets;
 mod trace;
+mod xdp;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,7 @@ pub use globalnet::{
 pub use ipsec::{ChildSaStatus, IkeSaStatus, IpsecStatus};
 pub use secrets::CaptureSecrets;
 pub use trace::{TraceAnswer, TraceDirection, TracePacket, TraceProtocol, TraceRequest, TraceStep};
+pub use xdp::{XdpStatus, XdpStep, XdpWorker};
 
 /// Where the gateway's admin socket is unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/trieste/gateway.sock";
@@ -85,6 +87,9 @@ pub struct GatewayStatus {
     /// The kernel's features for packet I/O, and the missing ones.
     #[serde(default)]
     pub io: Vec<IoCapability>,
+    /// AF_XDP; absent where it is not to be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpStatus>,
     /// The gateway's own endpoint, as published.
     pub endpoint: EndpointSpec,
     /// One entry per cable.

@@ -46,6 +46,7 @@ pub(super) fn describe(status: &GatewayStatus, is_verbose: bool, now: Timestamp)
         section("Refused clusters", &REFUSED, refused(status), none("none")),
         section("Workers", &WORKERS, if shows_workers { workers(status) } else { Vec::new() }, none("none")),
         section("Packet I/O", &FEATURES, features(status, is_verbose), none("not known")),
+        section("AF_XDP", &XDP, xdp(status), None),
         section("Drops", &DROPS, drops(status), none("none")),
         section("Events", &EVENTS, events(status, is_verbose, now), none("none")),
     ]
@@ -273,6 +274,53 @@ fn features(status: &GatewayStatus, is_verbose: bool) -> Vec<Vec<String>> {
         vec![feature.feature.clone(), state.to_owned(), feature.reason.clone()]
     };
     status.io.iter().filter(|one| is_verbose || one.state == FeatureState::Off).map(row).collect()
+}
+
+const XDP: [Column; 9] = [
+    column("INTERFACE"),
+    column("MODE"),
+    column("WORKER"),
+    column("RECEIVED"),
+    column("SENT"),
+    column("COPIED"),
+    column("BY SOCKETS"),
+    column("DROPPED"),
+    limited("REMARK", 200),
+];
+
+/// Returns one row for each worker with rings; one alone where there are only sockets.
+fn xdp(status: &GatewayStatus) -> Vec<Vec<String>> {
+    let Some(xdp) = &status.xdp else { return Vec::new() };
+    let remark = xdp_remark(xdp);
+    if xdp.workers.is_empty() {
+        let mut row = vec![dash_if_empty(&xdp.interface), xdp.mode.clone()];
+        row.resize(XDP.len() - 1, "-".to_owned());
+        row.push(remark);
+        return vec![row];
+    }
+    let row = |worker: &trieste_control::admin::XdpWorker| {
+        let by_sockets: Vec<String> =
+            worker.by_sockets.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+        vec![
+            dash_if_empty(&xdp.interface),
+            xdp.mode.clone(),
+            worker.id.to_string(),
+            (worker.received_in_place + worker.received_copied).to_string(),
+            (worker.sent_in_place + worker.sent_copied).to_string(),
+            (worker.received_copied + worker.sent_copied).to_string(),
+            dash_if_empty(&by_sockets.join(", ")),
+            (worker.kernel_drops + worker.bad_descriptors).to_string(),
+            remark.clone(),
+        ]
+    };
+    xdp.workers.iter().map(row).collect()
+}
+
+/// Returns why it is no better mode, and what else keeps packets from the rings.
+fn xdp_remark(xdp: &trieste_control::admin::XdpStatus) -> String {
+    let steps = xdp.steps.iter().map(|step| format!("no {}: {}", step.mode, step.reason));
+    let aside = "the host's IPsec policies are about what arrives: it goes through the kernel".to_owned();
+    steps.chain(xdp.is_aside.then_some(aside)).collect::<Vec<_>>().join("; ")
 }
 
 const DROPS: [Column; 4] = [column("REASON"), column("CABLE"), column("WORKER"), column("PACKETS")];

@@ -5,12 +5,15 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use trieste_cables::CableKind;
-use trieste_control::admin::{FeatureState, IoCapability};
+use trieste_control::admin::{FeatureState, IoCapability, XdpStatus};
+#[cfg(feature = "af-xdp")]
+use trieste_io::XdpMode;
 use trieste_io::link::{self, Family};
-use trieste_io::{Fallback, Offloads, PacketIo as _, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
+use trieste_io::{Fallback, Offloads, PacketIo as _, StepCause, Tun, TunConfig, TunQueue, UdpConfig, UdpIo};
 
 use crate::config::{Config, Offload, OuterIo};
 use crate::marks::OUTER_MARK;
+use crate::rings::Refused;
 use crate::wire::Wire;
 
 /// The devices for the workers.
@@ -22,6 +25,8 @@ pub struct Devices {
     #[cfg(feature = "af-xdp")]
     rings: Vec<trieste_io::xdp::XdpIo>,
     fallbacks: Vec<Fallback>,
+    /// Why AF_XDP was wanted and could not be had.
+    xdp: Option<XdpStatus>,
     /// Whether the TUN device was not there before, as after a start of the machine.
     is_new: bool,
 }
@@ -51,6 +56,7 @@ impl Devices {
             #[cfg(feature = "af-xdp")]
             rings: Vec::new(),
             fallbacks: Vec::new(),
+            xdp: None,
             is_new,
         }
     }
@@ -112,17 +118,21 @@ impl Devices {
         if config.io == OuterIo::Sockets {
             return;
         }
-        let reason = match interface {
-            None => "no interface has the node's address".to_owned(),
-            Some(interface) => match self.open_rings(config, interface, kind) {
-                Ok(()) => {
-                    self.note_fallbacks(&[]);
-                    return;
-                }
-                Err(reason) => reason,
-            },
+        let opened = match interface {
+            None => {
+                let reason = "no interface has the node's address";
+                Err(Refused::whole("", StepCause::NoInterface, reason))
+            }
+            Some(interface) => self.open_rings(config, interface, kind),
         };
-        self.note_fallbacks(&[Fallback { feature: "af-xdp", reason }]);
+        match opened {
+            Ok(()) => self.note_fallbacks(&[]),
+            Err(refused) => {
+                let Refused { status, reason } = refused.by_choice(config.io);
+                self.xdp = Some(status);
+                self.note_fallbacks(&[Fallback { feature: "af-xdp", reason }]);
+            }
+        }
     }
 
     #[cfg(not(feature = "af-xdp"))]
@@ -131,13 +141,13 @@ impl Devices {
         clippy::needless_pass_by_ref_mut,
         reason = "what is built otherwise needs it"
     )]
-    fn open_rings(&mut self, _: &Config, _: &str, _: &dyn CableKind) -> Result<(), String> {
-        Err("this program is built without it".to_owned())
+    fn open_rings(&mut self, _: &Config, interface: &str, _: &dyn CableKind) -> Result<(), Refused> {
+        Err(Refused::whole(interface, StepCause::NotSupported, "this program is built without it"))
     }
 
     #[cfg(feature = "af-xdp")]
-    fn open_rings(&mut self, config: &Config, interface: &str, kind: &dyn CableKind) -> Result<(), String> {
-        use trieste_io::xdp::{XdpConfig, XdpIo, XdpMode};
+    fn open_rings(&mut self, config: &Config, interface: &str, kind: &dyn CableKind) -> Result<(), Refused> {
+        use trieste_io::xdp::{XdpConfig, XdpIo};
         let xdp = XdpConfig {
             // Copying costs what the stack's trains save, so that the choice is the sockets.
             least: if config.io == OuterIo::Auto { XdpMode::ZeroCopy } else { XdpMode::Generic },
@@ -146,8 +156,22 @@ impl Devices {
             mark: Some(OUTER_MARK),
             ..XdpConfig::new(interface)
         };
-        self.rings = XdpIo::open_group(&xdp, &mut self.wires).map_err(|error| error.to_string())?;
+        self.rings = XdpIo::open_group(&xdp, &mut self.wires).map_err(|error| {
+            let reason = error.to_string();
+            match &error {
+                trieste_io::Error::NoXdp { steps, .. } if !steps.is_empty() => {
+                    Refused::after(interface, steps, &reason)
+                }
+                _ => Refused::whole(interface, error.step_cause(), &reason),
+            }
+        })?;
         Ok(())
+    }
+
+    /// Returns why AF_XDP was wanted and could not be had; `None` if it was not wanted, or is there.
+    #[must_use]
+    pub fn xdp(&self) -> Option<XdpStatus> {
+        self.xdp.clone()
     }
 
     /// Gathers what the devices do without, `known` first, and says each once.

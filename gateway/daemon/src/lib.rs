@@ -37,6 +37,7 @@ pub mod notice;
 pub mod paths;
 mod privileges;
 pub mod probe;
+mod rings;
 mod role;
 pub mod run;
 mod services;

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use trieste_control::admin::{
     BrokerStatus, CableStatus, Condition, Conservation, DrainStatus, DropCount, ElectionStatus, EventRecord,
     GatewayStatus, HealthStatus, IoCapability, IpsecStatus, RefusedCluster, WorkerState, WorkerStatus,
+    XdpStatus,
 };
 use trieste_control::api::{Connection, EndpointSpec, HaStatus, PublishedStatus};
 use trieste_control::health::{self, PingResults};
@@ -19,6 +20,7 @@ use trieste_pipeline::Counters;
 
 use crate::engine::{CableStates, Engine};
 use crate::natdiscovery::DiscoveryReader;
+use crate::rings;
 use crate::worker::{Published, WorkerHandle};
 
 /// The version that objects and answers carry.
@@ -35,6 +37,8 @@ pub struct Fixed {
     pub hostname: String,
     /// Offloads of the devices.
     pub io: Vec<IoCapability>,
+    /// Why AF_XDP was wanted and could not be had; what the workers have goes before it.
+    pub xdp: Option<XdpStatus>,
 }
 
 /// Fields that change while the gateway runs, without the packet path.
@@ -154,6 +158,7 @@ impl Source {
             failure: live.failure,
             workers: workers.iter().map(worker).collect(),
             io: fixed.io,
+            xdp: xdp(fixed.xdp.as_ref(), workers),
             endpoint: live.endpoint,
             connections,
             siblings: self.cables.siblings(),
@@ -358,6 +363,11 @@ fn drops(names: &BTreeMap<u16, String>, worker: &WorkerReport) -> Vec<DropCount>
         packets,
     };
     worker.published.drops.iter().map(drop).collect()
+}
+
+fn xdp(otherwise: Option<&XdpStatus>, workers: &[WorkerReport]) -> Option<XdpStatus> {
+    let with_rings = workers.iter().filter_map(|worker| Some((worker.id, worker.published.rings.as_ref()?)));
+    rings::status(otherwise, with_rings)
 }
 
 fn conservation(workers: &[WorkerReport]) -> Conservation {

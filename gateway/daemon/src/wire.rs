@@ -13,9 +13,10 @@ pub use with_rings::Wire;
 mod with_rings {
     use std::io;
     use std::os::fd::BorrowedFd;
+    use std::time::Duration;
 
     use trieste_io::xdp::XdpIo;
-    use trieste_io::{Capabilities, Fallback, PacketIo};
+    use trieste_io::{Capabilities, Fallback, PacketIo, RingState};
     use trieste_packet::{Batch, Drops, Pool};
 
     use super::UdpIo;
@@ -62,6 +63,12 @@ mod with_rings {
             of_sockets.chain(rings.into_iter().flat_map(XdpIo::send_only_fds))
         }
 
+        /// Returns a number that changes with the descriptors.
+        #[must_use]
+        pub fn generation(&self) -> u32 {
+            self.parts().1.map_or(0, XdpIo::generation)
+        }
+
         /// Returns what has to become writable before the last `send` can go on.
         #[must_use]
         pub fn blocked(&self) -> Option<BorrowedFd<'_>> {
@@ -99,6 +106,14 @@ mod with_rings {
                 Self::Sockets(io) => io.fallbacks(),
                 Self::Rings(io) => io.fallbacks(),
             }
+        }
+
+        fn rings(&self) -> Option<RingState> {
+            self.parts().1?.rings()
+        }
+
+        fn retry_after(&self) -> Option<Duration> {
+            self.parts().1?.retry_after()
         }
     }
 }

@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use trieste_control::admin::IoCapability;
 use trieste_control::api::{ClusterNetworks, EndpointSpec};
 use trieste_control::settings::{self, Program, Reporter, Seen};
 
@@ -52,7 +51,7 @@ impl<'a> ControlPlane<'a> {
     ) -> anyhow::Result<Self> {
         let settings = follow_settings(&environment, live);
         let Environment { config, conditions, .. } = &environment;
-        let fixed = fixed(&environment, data_plane.io.clone());
+        let fixed = fixed(&environment, data_plane);
         let (discovery, notices) = outside(&environment, &own, &data_plane.engine)?;
         let probes = config.health_check.map(|check| probe::start(config, check, conditions.clone()));
         let (endpoint_sender, endpoint) = watch::channel(own.spec.clone());
@@ -97,9 +96,10 @@ impl<'a> ControlPlane<'a> {
 }
 
 /// Returns what does not change while the gateway runs.
-fn fixed(environment: &Environment<'_>, io: Vec<IoCapability>) -> Fixed {
+fn fixed(environment: &Environment<'_>, data_plane: &DataPlane) -> Fixed {
     let (cluster, hostname) = (environment.config.cluster_id.clone(), environment.node.hostname.clone());
-    Fixed { started: Timestamp::now(), cluster, hostname, io }
+    let (io, xdp) = (data_plane.io.clone(), data_plane.xdp.clone());
+    Fixed { started: Timestamp::now(), cluster, hostname, io, xdp }
 }
 
 /// Starts NAT discovery, and notices to route agents.

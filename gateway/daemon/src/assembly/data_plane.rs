@@ -7,7 +7,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use rand_core::{OsRng, RngCore as _};
 use trieste_cables::{CableKind, Site};
-use trieste_control::admin::{IoCapability, SnapshotStatus};
+use trieste_control::admin::{IoCapability, Severity, SnapshotStatus, XdpStatus};
 use trieste_control::api::EndpointSpec;
 use trieste_control::conditions::Conditions;
 use trieste_control::store::Location;
@@ -19,7 +19,7 @@ use trieste_pipeline::{Fleet, Tables};
 use super::environment::Environment;
 use super::kept_sessions::KeptSessions;
 use crate::capture::CaptureHub;
-use crate::config::Config;
+use crate::config::{Config, OuterIo};
 use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::globalnet::sessions::{Restored, SessionFiles};
@@ -45,6 +45,8 @@ pub(super) struct DataPlane {
     pub(super) names: Names,
     /// Offloads of the devices.
     pub(super) io: Vec<IoCapability>,
+    /// Why AF_XDP was wanted and could not be had.
+    pub(super) xdp: Option<XdpStatus>,
     /// The snapshot by which workers deliver packets for services.
     pub(super) services: Arc<ArcSwap<Services>>,
     /// Globalnet's state.
@@ -77,7 +79,8 @@ impl DataPlane {
         let addresses = host::addresses();
         let underlay = addresses.iter().find(|host| host.address == node.private_ip);
         devices.pass_stack(config, underlay.map(|host| host.interface.as_str()), &*kind);
-        let io = devices.capabilities();
+        let (io, xdp) = (devices.capabilities(), devices.xdp());
+        note_refusal(config, xdp.as_ref(), conditions);
         let (workers, ended_sender, ended) = spawn_workers(
             config,
             devices,
@@ -95,7 +98,7 @@ impl DataPlane {
             .with_ike(ike, raw_esp)
             .with_paths(paths, membership);
         let globalnet = globalnet_view(config, &mut engine, restored, conditions);
-        Ok(Self { kind, engine, ended, hub, names, io, services, globalnet, owners, files })
+        Ok(Self { kind, engine, ended, hub, names, io, xdp, services, globalnet, owners, files })
     }
 }
 
@@ -130,6 +133,17 @@ fn carry(devices: &mut Devices, config: &Config, kind: &dyn CableKind) -> Option
         devices.carry_vxlan();
     }
     raw_esp
+}
+
+/// Notes as a condition that AF_XDP was chosen and cannot be had.
+fn note_refusal(config: &Config, refused: Option<&XdpStatus>, conditions: &Conditions) {
+    if let Some(refused) = refused
+        && config.io == OuterIo::AfXdp
+    {
+        let why = refused.steps.last().map_or("", |step| step.reason.as_str());
+        let message = format!("outer packets go through sockets: {why}");
+        conditions.set("XdpUnavailable", Severity::Warning, &refused.interface, message);
+    }
 }
 
 /// Returns what the engine makes cables and tables from on this side.

@@ -4,7 +4,7 @@
 //! workers. `docs/operations/metrics.md` describes every metric, and a test compares it with what is rendered.
 //!
 //! * [`trieste_control::exposition`] — the text format. * [`trieste_control::runner::render`] — the controllers. * `upstream` — names that are API. * `cluster` — stores, election, discovery,
-//!   health, conditions. * * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `ours` — the packet path and the rest.
+//!   health, conditions. * * `globalnet` — addresses and translation. * `ipsec` — IKE and SAs. * `xdp` — AF_XDP. * `ours` — the packet path and the rest.
 
 mod cluster;
 mod extra;
@@ -13,6 +13,7 @@ mod ipsec;
 mod ours;
 mod paths;
 mod upstream;
+mod xdp;
 
 use trieste_control::admin::GatewayStatus;
 use trieste_control::exposition::Page;
@@ -42,6 +43,9 @@ pub fn render(
     cluster::notices(&mut page, extra.notices);
     cluster::health(&mut page, status);
     cluster::state(&mut page, status, extra);
+    if let Some(status) = &status.xdp {
+        xdp::render(&mut page, status);
+    }
     ours::workers(&mut page, status, extra);
     ours::cables(&mut page, status);
     paths::render(&mut page, status);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use trieste_control::admin::{
     BrokerLink, BrokerStatus, CableStatus, Condition, Conservation, DiscoveryStatus, DropCount,
     ElectionStatus, FeatureState, HealthStatus, IoCapability, LaneStatus, RefusedCluster, Severity,
-    WorkerState, WorkerStatus,
+    WorkerState, WorkerStatus, XdpStatus, XdpStep, XdpWorker,
 };
 use trieste_control::api::{Connection, ConnectionStatus, EndpointSpec, HaStatus, LatencyRtt};
 use trieste_control::runner::MetricsSnapshot;
@@ -96,6 +96,7 @@ fn a_gateway_without_anything_renders() {
     let bare = GatewayStatus {
         workers: Vec::new(),
         io: Vec::new(),
+        xdp: None,
         connections: Vec::new(),
         drops: Vec::new(),
         refused: Vec::new(),
@@ -134,6 +135,20 @@ fn drops_workers_and_balance_are_told() {
         r#"trieste_refused_clusters{cluster="cluster-c",endpoint=""} 1"#,
         r#"trieste_path_state{cable="submariner-cable-cluster-a-172-31-1-12",remote_cluster="cluster-a",state="held"} 1"#,
         r#"trieste_io_feature{feature="tun-uso"} 0"#,
+        r#"trieste_xdp_mode{interface="eth0",mode="native"} 1"#,
+        r#"trieste_xdp_mode{interface="eth0",mode="sockets"} 0"#,
+        r#"trieste_xdp_step_down{interface="eth0",mode="zero-copy",cause="not_supported"} 1"#,
+        "trieste_xdp_aside 0",
+        r#"trieste_xdp_datagrams_total{worker="1",direction="in",copies="0"} 5"#,
+        r#"trieste_xdp_datagrams_total{worker="1",direction="in",copies="1"} 6"#,
+        r#"trieste_xdp_datagrams_total{worker="1",direction="out",copies="0"} 7"#,
+        r#"trieste_xdp_datagrams_total{worker="1",direction="out",copies="1"} 8"#,
+        r#"trieste_xdp_by_sockets_total{worker="1",reason="policy"} 9"#,
+        r#"trieste_xdp_kernel_drops_total{worker="1"} 10"#,
+        r#"trieste_xdp_bad_descriptors_total{worker="1"} 11"#,
+        r#"trieste_xdp_wakeups_total{worker="1"} 12"#,
+        r#"trieste_xdp_reopened_total{worker="1"} 13"#,
+        r#"trieste_xdp_partial_checksums_total{worker="1"} 14"#,
         "trieste_captures_running 1",
         "trieste_capture_lost_packets_total 9",
     ] {
@@ -248,6 +263,7 @@ fn status() -> GatewayStatus {
             state: FeatureState::Off,
             reason: "the kernel is older than 6.2".to_owned(),
         }],
+        xdp: Some(xdp()),
         endpoint: endpoint("cluster-a", "a-gw1", "172.31.1.11"),
         drain: None,
         drops: vec![drop("replay", Some(&remote.cable_name), 1, 3), drop("no_route", None, 0, 2)],
@@ -272,6 +288,33 @@ fn status() -> GatewayStatus {
         events: vec![],
         siblings: vec![sibling(endpoint("cluster-a", "a-gw2", "172.31.1.12"))],
         connections: vec![connection(remote)],
+    }
+}
+
+fn xdp() -> XdpStatus {
+    let step = |mode: &str, cause: &str| XdpStep {
+        mode: mode.to_owned(),
+        cause: cause.to_owned(),
+        reason: "Operation not supported".to_owned(),
+    };
+    XdpStatus {
+        interface: "eth0".to_owned(),
+        mode: "native".to_owned(),
+        steps: vec![step("zero-copy", "not_supported")],
+        is_aside: false,
+        workers: vec![XdpWorker {
+            id: 1,
+            received_in_place: 5,
+            received_copied: 6,
+            sent_in_place: 7,
+            sent_copied: 8,
+            partial_checksums: 14,
+            by_sockets: [("policy".to_owned(), 9)].into(),
+            kernel_drops: 10,
+            bad_descriptors: 11,
+            wakeups: 12,
+            reopened: 13,
+        }],
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
 use trieste_cables::CableEvent;
+use trieste_io::RingState;
 use trieste_io::poll::Waker;
 use trieste_packet::{CableId, DropReason, LaneId, WorkerId};
 use trieste_pipeline::{Counters, LaneReport};
@@ -34,6 +35,8 @@ pub struct Published {
     pub stalls: (u64, Duration),
     /// The newest panic's message, or the device error that ended it.
     pub last_error: Option<String>,
+    /// Its AF_XDP rings, if it has any.
+    pub rings: Option<RingState>,
     /// Whether it has ended.
     pub is_stopped: bool,
 }
@@ -135,6 +138,7 @@ impl WorkerHandle {
             restarts: published.restarts,
             stalls: published.stalls,
             last_error: published.last_error.clone(),
+            rings: published.rings.clone(),
             is_stopped: published.is_stopped,
         }
     }

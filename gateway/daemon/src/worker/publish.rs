@@ -27,6 +27,7 @@ impl<T: PacketIo, W: PacketIo> Worker<T, W> {
         published.restarts = self.restarts;
         published.stalls = self.pipeline.stalls();
         published.last_error.clone_from(&self.last_error);
+        published.rings = self.wire.rings();
         published.is_stopped = is_stopped;
         drop(guard);
         let mut events = self.view.events.lock().unwrap_or_else(PoisonError::into_inner);

@@ -281,6 +281,7 @@ fn document(rig: &Rig, live: Live, discovery: DiscoveryReader, view: PingerView)
         cluster: "a".to_owned(),
         hostname: "a-gw1".to_owned(),
         io: Vec::new(),
+        xdp: None,
     };
     let pinged = Arc::new(PingResults::from([("cable-b-21".to_owned(), view)]));
     let peers = Peers { discovery, pinged: Some(pinged) };
