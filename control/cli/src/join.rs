@@ -11,7 +11,7 @@ use trieste_control::steps::{Outcome, Record, Steps};
 use trieste_deploy::broker_info::{self, BrokerInfo};
 use trieste_deploy::discover::Given;
 use trieste_deploy::join::{self, ClustersetIps, Earlier, Join, NoOne};
-use trieste_deploy::objects::{ActiveGateways, MemberOptions, MemoryLimit};
+use trieste_deploy::objects::{ActiveGateways, MemberOptions, MemoryLimit, OuterIo};
 use trieste_deploy::preflight;
 use trieste_deploy::shares::Wish;
 use trieste_deploy::{BrokerLogin, DeployError, Server, cluster_id, connect};
@@ -173,6 +173,10 @@ struct CableArgs {
     /// network plugins that give pods addresses of their own accord: Calico, Weave Net, OVN-Kubernetes, which has no other choice]
     #[arg(long, value_name = "all|one", value_parser = active_gateways)]
     active_gateways: Option<ActiveGateways>,
+    /// How packets between clusters cross the kernel of gateway nodes: through sockets; past its stack by AF_XDP; or past it
+    /// where nothing is copied (auto). The latter two give gateways the capabilities BPF and IPC_LOCK [default: sockets]
+    #[arg(long, value_name = "sockets|af-xdp|auto", value_parser = outer_io)]
+    io: Option<OuterIo>,
     /// Upstream's; without effect, as all gateways are active unless --active-gateways says something else
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     multi_active_gateway: Option<bool>,
@@ -272,6 +276,11 @@ async fn dry_run(
     remark("note: the first objects are the broker's, and the token is not known before they are there");
     args.apply.show(&[plan.broker, plan.local].concat(), output)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads how outer packets are to cross the kernel.
+fn outer_io(text: &str) -> Result<OuterIo, String> {
+    OuterIo::parse(text).ok_or_else(|| "it is sockets, af-xdp or auto".to_owned())
 }
 
 /// Reads which gateways are to be active.
@@ -378,6 +387,9 @@ impl JoinArgs {
         take(&mut member.multi_active_gateway, cable.multi_active_gateway.as_ref());
         if cable.active_gateways.is_some() {
             member.active_gateways = cable.active_gateways;
+        }
+        if cable.io.is_some() {
+            member.outer_io = cable.io;
         }
         take(&mut member.node_taint, self.node_taint.as_ref());
         take(&mut member.gateway_memory, self.gateway_memory.as_ref());

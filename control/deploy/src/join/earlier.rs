@@ -12,10 +12,10 @@ use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     ACTIVE_GATEWAYS, ALLOW_REMOTE_CIDRS, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_CPU, GATEWAY_MEMORY,
-    MANAGED_BY_LABEL, MISSING_NAMESPACES, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT,
+    MANAGED_BY_LABEL, MISSING_NAMESPACES, MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, OUTER_IO,
     PRIORITY_CLASS, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
-use crate::objects::{self, ActiveGateways, Image, MemberOptions};
+use crate::objects::{self, ActiveGateways, Image, MemberOptions, OuterIo};
 use crate::preflight;
 use crate::server::Server;
 
@@ -188,6 +188,7 @@ impl Earlier {
         let annotations = &self.submariner["metadata"]["annotations"];
         member.multi_active_gateway = annotations[MULTI_ACTIVE_GATEWAY] == "true";
         member.active_gateways = annotations[ACTIVE_GATEWAYS].as_str().and_then(ActiveGateways::parse);
+        member.outer_io = annotations[OUTER_IO].as_str().and_then(OuterIo::parse);
         member.node_taint = annotations[NODE_TAINT] == "true";
         member.declines_service_discovery = annotations[NO_SERVICE_DISCOVERY] == "true";
         member.answers_missing_namespaces = annotations[MISSING_NAMESPACES] == "true";
@@ -307,6 +308,7 @@ mod tests {
         chosen.load_balancer = true;
         chosen.multi_active_gateway = true;
         chosen.active_gateways = Some(ActiveGateways::One);
+        chosen.outer_io = Some(OuterIo::Auto);
         chosen.node_taint = true;
         chosen.declines_service_discovery = true;
         chosen.answers_missing_namespaces = true;

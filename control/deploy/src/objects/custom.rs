@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::names::{
     ACTIVE_GATEWAYS, BROKER, BROKER_SECRET, GATEWAY_CPU, GATEWAY_MEMORY, MISSING_NAMESPACES,
-    MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, OVN_DATABASES, OVN_ZONES, PRIORITY_CLASS,
-    PSK_SECRET, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER,
+    MULTI_ACTIVE_GATEWAY, NO_SERVICE_DISCOVERY, NODE_TAINT, OUTER_IO, OVN_DATABASES, OVN_ZONES,
+    PRIORITY_CLASS, PSK_SECRET, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER,
 };
 use super::options::joined;
 use super::{BrokerOptions, CpuRequest, Manifest, MemberOptions, MemoryLimit, Secret};
@@ -85,6 +85,10 @@ fn annotated(resource: Manifest, options: &MemberOptions) -> Manifest {
     let resource = on.fold(resource, |resource, (name, _)| resource.annotated(name, "true"));
     let resource = match options.active_gateways {
         Some(chosen) => resource.annotated(ACTIVE_GATEWAYS, chosen.as_str()),
+        None => resource,
+    };
+    let resource = match options.outer_io {
+        Some(chosen) => resource.annotated(OUTER_IO, chosen.as_str()),
         None => resource,
     };
     let found = [(OVN_ZONES, &options.ovn.zones), (OVN_DATABASES, &options.ovn.databases)];

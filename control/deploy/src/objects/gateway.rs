@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::names::{BROKER_SECRET, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
-use super::pod::{Daemon, NETWORK, Volume, common_variables, daemon_selector, path, variable};
-use super::{Manifest, MemberOptions, Secret};
+use super::pod::{Daemon, NETWORK, RINGS, Volume, common_variables, daemon_selector, path, variable};
+use super::{Manifest, MemberOptions, OuterIo, Secret};
 
 /// A planned handover takes up to 3 s until a successor has taken over, and some more to say good-bye; what is slower
 /// is killed, and its successor waits for the Lease to expire.
@@ -32,10 +32,18 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         // One after the other: where there is a passive gateway, it is active before the next one goes.
         max_unavailable: json!(1),
         grace_seconds: GRACE_SECONDS,
-        capabilities: NETWORK,
+        capabilities: capabilities(options),
         annotations: key_checksum(&options.psk).map(|sum| (PSK_CHECKSUM, sum)).into_iter().collect(),
     };
     daemon.manifest()
+}
+
+/// Returns the gateway's capabilities: more only where outer packets are to pass the kernel's stack.
+fn capabilities(options: &MemberOptions) -> &'static [&'static str] {
+    match options.outer_io {
+        Some(OuterIo::AfXdp | OuterIo::Auto) => RINGS,
+        Some(OuterIo::Sockets) | None => NETWORK,
+    }
 }
 
 /// Tells one key from another and says no more of it: half of a hash that nothing else uses. The broker's token needs
@@ -69,6 +77,9 @@ fn variables(options: &MemberOptions) -> Vec<Value> {
     variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
     if let Some(chosen) = options.active_gateways {
         variables.push(variable("TRIESTE_ACTIVE_GATEWAYS", chosen.as_str()));
+    }
+    if let Some(chosen) = options.outer_io {
+        variables.push(variable("TRIESTE_IO", chosen.as_str()));
     }
     if let Some(former) = &options.former_cable_driver {
         variables.push(variable(FORMER_CABLE_DRIVER, former));
@@ -115,6 +126,37 @@ fn volumes() -> Vec<Volume> {
 mod tests {
     use super::*;
     use crate::objects::BrokerAccess;
+
+    #[test]
+    fn more_rights_go_with_af_xdp_alone_and_to_gateways_alone() {
+        for (chosen, is_more) in [
+            (None, false),
+            (Some(OuterIo::Sockets), false),
+            (Some(OuterIo::AfXdp), true),
+            (Some(OuterIo::Auto), true),
+        ] {
+            let options = MemberOptions { outer_io: chosen, ..crate::objects::example() };
+            let container =
+                |set: Manifest| set.as_value()["spec"]["template"]["spec"]["containers"][0].clone();
+            let gateway = container(daemon_set(&options));
+            let security = &gateway["securityContext"];
+            let wanted = if is_more {
+                json!(["NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"])
+            } else {
+                json!(["NET_ADMIN", "NET_RAW"])
+            };
+            assert_eq!(security["capabilities"], json!({"drop": ["ALL"], "add": wanted}), "{chosen:?}");
+            assert_eq!(
+                (&security["privileged"], &security["allowPrivilegeEscalation"]),
+                (&json!(false), &json!(false))
+            );
+            let word = chosen.map(|chosen| json!({"name": "TRIESTE_IO", "value": chosen.as_str()}));
+            let env = gateway["env"].as_array().unwrap();
+            assert_eq!(env.iter().find(|variable| variable["name"] == "TRIESTE_IO"), word.as_ref());
+            let agent = container(crate::objects::routeagent::daemon_set(&options));
+            assert_eq!(agent["securityContext"]["capabilities"]["add"], json!(["NET_ADMIN", "NET_RAW"]));
+        }
+    }
 
     #[test]
     fn another_key_makes_other_pods_and_another_token_does_not() {

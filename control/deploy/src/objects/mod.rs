@@ -48,7 +48,7 @@ pub use member::{member, service_discovery};
 pub use memory::{MemoryLimit, MemoryLimitError};
 pub use operator::{broker_info_secret, operator, operator_namespaces};
 pub use options::{
-    ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, OvnLayout, Proxy, SET_DOMAIN, zones,
+    ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, OuterIo, OvnLayout, Proxy, SET_DOMAIN, zones,
 };
 pub use policy::admission_policy;
 pub use ranges::RangeError;

@@ -88,6 +88,8 @@ pub const TRIESTE: &str = "trieste";
 pub const MULTI_ACTIVE_GATEWAY: &str = "trieste.io/multi-active-gateway";
 /// On the Submariner object: which gateways are active, if somebody chose.
 pub const ACTIVE_GATEWAYS: &str = "trieste.io/active-gateways";
+/// On the Submariner object: how outer packets cross the kernel of gateway nodes, if somebody chose.
+pub const OUTER_IO: &str = "trieste.io/io";
 
 /// The annotations of the Submariner resource that say how much memory gateways and route agents may have, where it is
 /// not what they have by default.

@@ -83,6 +83,8 @@ pub struct MemberOptions {
     pub multi_active_gateway: bool,
     /// Which of the cluster's gateways are active; `None` leaves it to them, who go by the network plugin.
     pub active_gateways: Option<ActiveGateways>,
+    /// How outer packets cross the kernel of gateway nodes; `None` leaves it to the gateway, which uses sockets.
+    pub outer_io: Option<OuterIo>,
     /// Whether programs log more.
     pub debug: bool,
     /// Whether the IPsec cable logs more.
@@ -182,6 +184,33 @@ impl ActiveGateways {
     }
 }
 
+/// How outer packets cross the kernel of gateway nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OuterIo {
+    /// Through its stack.
+    Sockets,
+    /// Past its stack by AF_XDP, in the best mode that interface and kernel offer.
+    AfXdp,
+    /// By AF_XDP where nothing is copied.
+    Auto,
+}
+
+impl OuterIo {
+    /// Returns the word of the gateway's setting.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sockets => "sockets",
+            Self::AfXdp => "af-xdp",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// Reads that word; `None` for any other.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Sockets, Self::AfXdp, Self::Auto].into_iter().find(|choice| choice.as_str() == text)
+    }
+}
+
 /// How connections are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthCheck {
@@ -238,6 +267,7 @@ impl MemberOptions {
             load_balancer: false,
             multi_active_gateway: false,
             active_gateways: None,
+            outer_io: None,
             debug: false,
             ipsec_debug: false,
             broker,

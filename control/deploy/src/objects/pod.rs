@@ -199,6 +199,10 @@ fn dress(container: &mut Value, options: &MemberOptions, security: Value) {
 /// Devices, routes and rules need NET_ADMIN; pings, marks and binding to devices need NET_RAW. Nothing needs more.
 pub(super) const NETWORK: &[&str] = &["NET_ADMIN", "NET_RAW"];
 
+/// AF_XDP needs its program loaded (BPF), and memory that the kernel shares, of which a container's limit may be too low
+/// (IPC_LOCK; a pod cannot raise that limit).
+pub(super) const RINGS: &[&str] = &["NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"];
+
 /// Returns root with these capabilities and no other.
 fn with_capabilities(capabilities: &[&str]) -> Value {
     let mut security = root_security();
