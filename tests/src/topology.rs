@@ -186,7 +186,8 @@ pub struct NodePlan {
     pub bridge: Vec<IpNet>,
     /// Its pods.
     pub pods: Vec<PodPlan>,
-    port: String,
+    /// The other end of `eth0`, a port of the underlay's bridge.
+    pub port: String,
 }
 
 /// A pod: one interface, `eth0`, default routes to its node.

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
+use trieste_control::admin::{GatewayStatus, XdpWorker};
 
 use crate::capture::{Cable as Form, Capture};
 use crate::cluster::{Cluster, Settings};
@@ -65,6 +66,11 @@ pub struct Options {
     /// The cable between the clusters.
     #[arg(long, value_parser = ["wireguard", "ipsec", "vxlan"], default_value = "wireguard")]
     pub cable: String,
+    /// How packets between the clusters cross the gateways' kernel: through its stack, past it by AF_XDP, or past it where nothing
+    /// is copied, which is nowhere here.
+    #[arg(long, value_parser = ["sockets", "af-xdp", "auto"], default_value = "sockets",
+        conflicts_with_all = ["kubernetes", "globalnet", "discovery", "plugin"])]
+    pub io: String,
 }
 
 impl Options {
@@ -142,6 +148,14 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
         screen.line(&format!("$ trieste show all --socket {}", cluster.socket().display()));
         screen.quote(&cluster.trieste(&words)?.stdout()?);
     }
+    if options.io != "sockets" {
+        screen.heading("Past the kernel's stack: how outer packets crossed it");
+        for (name, cluster) in [("east", &east), ("west", &west)] {
+            screen.step(&format!("{name}'s gateway: where outer packets leave the kernel"), || {
+                shown_rings(&cluster.status()?, &options.io)
+            })?;
+        }
+    }
     screen.heading("Inside east's gateway: packets as they left the cable");
     show_capture(screen, &plan, &east)?;
 
@@ -154,6 +168,31 @@ fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::Result<()> {
         return Ok(());
     }
     end(lab, screen, "everything removed again", (east, west))
+}
+
+/// Describes where a gateway's outer packets have left the kernel.
+///
+/// # Errors
+/// AF_XDP was chosen, and nothing has come or gone by its rings.
+fn shown_rings(status: &GatewayStatus, io: &str) -> anyhow::Result<Vec<String>> {
+    let xdp = status.xdp.as_ref().context("the gateway has no AF_XDP")?;
+    let mut lines =
+        vec![format!("{} by {}", if xdp.interface.is_empty() { "-" } else { &xdp.interface }, xdp.mode)];
+    lines.extend(xdp.steps.iter().map(|step| format!("no {}: {}", step.mode, step.reason)));
+    let sum = |count: fn(&XdpWorker) -> u64| xdp.workers.iter().map(count).sum::<u64>();
+    let received = sum(|worker| worker.received_in_place + worker.received_copied);
+    let sent = sum(|worker| worker.sent_in_place + worker.sent_copied);
+    let by_sockets = sum(|worker| worker.by_sockets.values().sum());
+    anyhow::ensure!(
+        io != "af-xdp" || (received > 0 && sent > 0),
+        "{received} received and {sent} sent by the rings"
+    );
+    if !xdp.workers.is_empty() {
+        lines.push(format!(
+            "{received} datagrams received and {sent} sent by the rings, {by_sockets} sent by sockets"
+        ));
+    }
+    Ok(lines)
 }
 
 /// Ends who still works in the lab, removes it and says so.
@@ -198,6 +237,7 @@ fn describe(cluster: &crate::topology::ClusterPlan) -> String {
 fn start(screen: &Screen, lab: &Lab, plan: &Plan, options: &Options) -> anyhow::Result<(Cluster, Cluster)> {
     let mut settings = Settings::of(lab);
     settings.extra.push(format!("cable-driver: {}", options.cable));
+    settings.extra.push(format!("io: {}", options.io));
     let start_one = |id: &str| Cluster::start(lab, plan.cluster(id), &settings);
     let clusters =
         screen.step_with("trieste-gateway and trieste-routeagent started in each cluster", || {

@@ -36,8 +36,9 @@ pub(super) fn run_in(lab: &Lab, screen: &Screen, options: &Options) -> anyhow::R
     let topology = Topology::two_clusters().with_nodes(gateways, workers).with_pods(2);
     let title = "nodes as network namespaces, a gateway or a worker in each, pods on all; started";
     let cable = format!("cable-driver: {}", options.cable);
+    let io = format!("io: {}", options.io);
     let mut mesh = screen.step_with(title, || {
-        let mesh = Mesh::start(lab, &topology, &[&cable])?;
+        let mesh = Mesh::start(lab, &topology, &[&cable, &io])?;
         Ok((mesh.plan.clusters.iter().map(describe).collect(), mesh))
     })?;
     screen.step("every gateway has a path to every gateway of the other cluster", || {
