@@ -38,7 +38,7 @@ const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 
 /// The words that confine a program to these rights.
-fn confined(rights: &str) -> [&str; 10] {
+pub(crate) fn confined(rights: &str) -> [&str; 10] {
     [
         "unshare",
         "--mount",

@@ -17,6 +17,7 @@ mod mtu;
 mod nat;
 mod nat_oracle;
 mod networks;
+mod past_stack;
 mod path;
 mod plugin_macvlan;
 mod plugin_ovn;
