@@ -6,6 +6,7 @@
 //! for all of them alike.
 
 mod load;
+mod packets;
 mod results;
 mod run;
 
@@ -18,6 +19,7 @@ use trieste_tests::topology::{Families, Topology};
 
 use crate::machine::Circumstances;
 use crate::report;
+use packets::Sizes;
 use results::{Measured, Report};
 use run::{Candidate, Field};
 
@@ -30,7 +32,8 @@ const UNDERLAY_MTU: u16 = 1500;
 /// Options of `lab`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Cases: tcp1, tcp4 (streams) or udp1, each also with `-reverse` (the server sends).
+    /// Cases: tcp1, tcp4 (streams) or udp1, each also with `-reverse` (the server sends); small64, small256 and mix: the highest
+    /// rate without loss of packets of 64 bytes, 256, or of several sizes.
     #[arg(long = "case", value_delimiter = ',', value_parser = Case::parse,
         default_values = ["tcp1", "tcp1-reverse", "tcp4", "tcp4-reverse", "udp1", "udp1-reverse"])]
     cases: Vec<Case>,
@@ -49,6 +52,9 @@ pub(crate) struct Options {
     /// Seconds of traffic for each case in each round.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Seconds of each trial in the search for that rate. RFC 2544 has 60; on a quiet machine longer trials find lower rates.
+    #[arg(long, default_value_t = 1.0, value_parser = trial_seconds)]
+    trial_seconds: f64,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -71,9 +77,24 @@ impl Build {
     }
 }
 
+/// Reads the length of a trial.
+fn trial_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.1..=60.0).contains(&seconds) { Ok(seconds) } else { Err("it is 0.1 to 60".to_owned()) }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// A stream of iperf3's.
+    Stream(Stream),
+    /// The highest rate of packets without loss.
+    Packets(Sizes),
+}
+
 /// What iperf3 is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
+struct Stream {
     is_udp: bool,
     streams: u8,
     is_reverse: bool,
@@ -81,6 +102,9 @@ struct Case {
 
 impl Case {
     fn parse(name: &str) -> Result<Self, String> {
+        if let Some(sizes) = Sizes::ALL.into_iter().find(|sizes| sizes.name() == name) {
+            return Ok(Self::Packets(sizes));
+        }
         let (stem, is_reverse) = match name.strip_suffix("-reverse") {
             Some(stem) => (stem, true),
             None => (name, false),
@@ -89,14 +113,27 @@ impl Case {
             "tcp1" => (false, 1),
             "tcp4" => (false, 4),
             "udp1" => (true, 1),
-            _ => return Err("cases are tcp1, tcp4 and udp1, each also with -reverse".to_owned()),
+            _ => {
+                let known = "tcp1, tcp4 and udp1, each also with -reverse, and small64, small256 and mix";
+                return Err(format!("cases are {known}"));
+            }
         };
-        Ok(Self { is_udp, streams, is_reverse })
+        Ok(Self::Stream(Stream { is_udp, streams, is_reverse }))
     }
 
     fn name(self) -> String {
-        let kind = if self.is_udp { "udp" } else { "tcp" };
-        format!("{kind}{}{}", self.streams, if self.is_reverse { "-reverse" } else { "" })
+        match self {
+            Self::Packets(sizes) => sizes.name().to_owned(),
+            Self::Stream(Stream { is_udp, streams, is_reverse }) => {
+                let kind = if is_udp { "udp" } else { "tcp" };
+                format!("{kind}{streams}{}", if is_reverse { "-reverse" } else { "" })
+            }
+        }
+    }
+
+    /// Whether it has a congestion control.
+    fn is_tcp(self) -> bool {
+        matches!(self, Self::Stream(Stream { is_udp: false, .. }))
     }
 }
 
@@ -121,10 +158,10 @@ impl Options {
     fn jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         for &case in &self.cases {
-            if case.is_udp {
-                jobs.push(Job { case, congestion: None });
-            } else {
+            if case.is_tcp() {
                 jobs.extend(self.congestion.iter().map(|name| Job { case, congestion: Some(name.clone()) }));
+            } else {
+                jobs.push(Job { case, congestion: None });
             }
         }
         jobs
@@ -143,7 +180,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let plan = lab.build(
         &Topology { underlay_mtu: UNDERLAY_MTU, ..Topology::two_clusters() }.with_underlay(Families::V4),
     )?;
-    let field = Field { lab: &lab, plan: &plan, seconds: options.seconds };
+    let field =
+        Field { lab: &lab, plan: &plan, seconds: options.seconds, trial_seconds: options.trial_seconds };
     let candidates: Vec<Candidate<'_>> =
         options.names.iter().map(|name| options.candidate(name)).collect::<anyhow::Result<_>>()?;
     for round in 0..options.rounds as usize {
@@ -153,8 +191,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             let contest = field.start(&candidates[index]).inspect_err(|_| lab.show_logs())?;
             for (job, measured) in jobs.iter().zip(&mut measured) {
                 let result = contest.measure(job).inspect_err(|_| lab.show_logs())?;
+                let rate = result.packets_s.map_or(String::new(), |rate| format!("{rate:.0} packets/s, "));
                 eprintln!(
-                    "round {}/{} {name} {} {}: {:.2} Gbit/s, {:.2} CPU s/GB, other load {:.1} %",
+                    "round {}/{} {name} {} {}: {rate}{:.2} Gbit/s, {:.2} CPU s/GB, other load {:.1} %",
                     round + 1,
                     options.rounds,
                     job.case.name(),
@@ -178,9 +217,9 @@ mod tests {
 
     #[test]
     fn cases_are_read_by_the_names_that_they_print() {
-        for name in ["tcp1", "tcp4-reverse", "udp1", "udp1-reverse"] {
+        for name in ["tcp1", "tcp4-reverse", "udp1", "udp1-reverse", "small64", "small256", "mix"] {
             assert_eq!(Case::parse(name).unwrap().name(), name);
         }
-        assert!(Case::parse("tcp3").is_err());
+        assert!(Case::parse("tcp3").is_err() && Case::parse("mix-reverse").is_err());
     }
 }

@@ -29,18 +29,22 @@ pub(super) struct Spent {
 }
 
 impl Load {
-    /// Reads all of it. iperf3's client is a child that has been waited for, or not started yet.
+    /// Reads all of it; `server` is the receiver, where it is not this process. iperf3's client is a child that has been waited
+    /// for, or not started yet.
     ///
     /// # Errors
     /// When a daemon has ended.
-    pub(super) fn read(daemons: &[ProcessId], server: ProcessId) -> anyhow::Result<Self> {
+    pub(super) fn read(daemons: &[ProcessId], server: Option<ProcessId>) -> anyhow::Result<Self> {
         let busy = Busy::read()?;
         let mut spent = 0.0;
         for daemon in daemons {
             spent += daemon.cpu_seconds()?;
         }
         let own = Usage::read("self").map_or(0.0, |usage| usage.own + usage.children);
-        let run = spent + server.cpu_seconds().unwrap_or(0.0) + own + kernel_threads()?;
+        let run = spent
+            + server.and_then(|server| server.cpu_seconds().ok()).unwrap_or(0.0)
+            + own
+            + kernel_threads()?;
         Ok(Self {
             at: Instant::now(),
             daemons: spent,

@@ -15,12 +15,14 @@ const MAX_OTHER_LOAD: f64 = 0.05;
 /// So does a candidate whose best round is this many times its worst.
 const MAX_SPREAD: f64 = 1.5;
 
-/// What is wanted of the cases of one TCP stream: who, to whom, and the bound.
-const WANTED: [(&str, &str, Bound); 4] = [
-    ("trieste-esp", "wireguard-go", Bound::Speed(1.7)),
-    ("trieste-esp", "strongswan", Bound::Speed(5.0)),
-    ("trieste-esp", "trieste-plain", Bound::Speed(0.65)),
-    ("trieste-esp", "wireguard-go", Bound::Cpu(0.4)),
+/// What is wanted: in cases whose names begin so, who, to whom, and the bound.
+const WANTED: [(&str, &str, &str, Bound); 6] = [
+    ("tcp1", "trieste-esp", "wireguard-go", Bound::Speed(1.7)),
+    ("tcp1", "trieste-esp", "strongswan", Bound::Speed(5.0)),
+    ("tcp1", "trieste-esp", "trieste-plain", Bound::Speed(0.65)),
+    ("tcp1", "trieste-esp", "wireguard-go", Bound::Cpu(0.4)),
+    ("small64", "trieste-wireguard-xdp", "trieste-wireguard", Bound::Packets(2.0)),
+    ("small64", "trieste-wireguard-xdp", "wireguard-go", Bound::Packets(4.0)),
 ];
 
 /// A bound on a ratio.
@@ -28,6 +30,8 @@ const WANTED: [(&str, &str, Bound); 4] = [
 enum Bound {
     /// At least, in Gbit/s.
     Speed(f64),
+    /// At least, in packets per second.
+    Packets(f64),
     /// At most, in CPU seconds of the daemons per gigabyte.
     Cpu(f64),
 }
@@ -35,6 +39,8 @@ enum Bound {
 /// One candidate, one case, one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
+    /// The highest rate of packets without loss, in the cases that look for it.
+    pub(super) packets_s: Option<f64>,
     /// What the receiver got.
     pub(super) gbit_s: f64,
     /// CPU seconds of both gateways' daemons per gigabyte carried.
@@ -68,6 +74,8 @@ struct CaseReport {
 
 #[derive(Debug, Serialize)]
 struct Results {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_s: Option<Spread>,
     gbit_s: Spread,
     cpu_s_per_gb: Spread,
     machine_cpu_s_per_gb: Spread,
@@ -76,6 +84,8 @@ struct Results {
 
 #[derive(Debug, Serialize)]
 struct Ratio {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packets_s: Option<f64>,
     gbit_s: f64,
     cpu_s_per_gb: f64,
 }
@@ -117,6 +127,9 @@ impl CaseReport {
         let of = |rounds: &[Measured], what: fn(&Measured) -> f64| -> Vec<f64> {
             rounds.iter().map(what).collect()
         };
+        let packets = |rounds: &[Measured]| -> Option<Vec<f64>> {
+            rounds.iter().map(|one| one.packets_s).collect::<Option<Vec<f64>>>().filter(|all| !all.is_empty())
+        };
         let mut report = Self {
             case: job.case.name(),
             congestion: job.congestion.clone(),
@@ -127,6 +140,7 @@ impl CaseReport {
         };
         for (name, rounds) in names.iter().zip(measured) {
             let results = Results {
+                packets_s: packets(rounds).map(|all| Spread::of(&all)),
                 gbit_s: Spread::of(&of(rounds, |one| one.gbit_s)),
                 cpu_s_per_gb: Spread::of(&of(rounds, |one| one.cpu_s_per_gb)),
                 machine_cpu_s_per_gb: Spread::of(&of(rounds, |one| one.machine_cpu_s_per_gb)),
@@ -136,8 +150,13 @@ impl CaseReport {
             report.results.insert(name.clone(), results);
             for (base_name, base) in names.iter().zip(measured).filter(|(base, _)| *base != name) {
                 let ratio = |what| Spread::ratio(&of(rounds, what), &of(base, what));
-                let ratio =
-                    Ratio { gbit_s: ratio(|one| one.gbit_s), cpu_s_per_gb: ratio(|one| one.cpu_s_per_gb) };
+                let ratio = Ratio {
+                    packets_s: packets(rounds)
+                        .zip(packets(base))
+                        .map(|(own, base)| Spread::ratio(&own, &base)),
+                    gbit_s: ratio(|one| one.gbit_s),
+                    cpu_s_per_gb: ratio(|one| one.cpu_s_per_gb),
+                };
                 report.ratio.insert(format!("{name}/{base_name}"), ratio);
             }
         }
@@ -146,11 +165,15 @@ impl CaseReport {
 
     /// How the ratios that something is wanted of stand to that, a line each.
     fn wanted(&self) -> Vec<String> {
-        let wanted = WANTED.iter().filter(|_| self.case.starts_with("tcp1"));
-        let line = |&(name, base, bound): &(&str, &str, Bound)| {
+        let wanted = WANTED.iter().filter(|(case, ..)| self.case.starts_with(case));
+        let line = |&(_, name, base, bound): &(&str, &str, &str, Bound)| {
             let ratio = self.ratio.get(&format!("{name}/{base}"))?;
             let (what, value, word, limit, is_met) = match bound {
                 Bound::Speed(limit) => ("Gbit/s", ratio.gbit_s, "at least", limit, ratio.gbit_s >= limit),
+                Bound::Packets(limit) => {
+                    let packets_s = ratio.packets_s?;
+                    ("packets/s", packets_s, "at least", limit, packets_s >= limit)
+                }
                 Bound::Cpu(limit) => {
                     ("CPU s/GB", ratio.cpu_s_per_gb, "at most", limit, ratio.cpu_s_per_gb <= limit)
                 }
@@ -163,13 +186,18 @@ impl CaseReport {
 
     fn table(&self) -> Table {
         let names: Vec<&String> = self.results.keys().collect();
-        let mut columns = vec!["name", "Gbit/s", "range", "CPU s/GB", "machine CPU s/GB", "other load %"];
+        let mut columns =
+            vec!["name", "packets/s", "Gbit/s", "range", "CPU s/GB", "machine CPU s/GB", "other load %"];
         let headers: Vec<String> = names.iter().map(|name| format!("x {name}")).collect();
         columns.extend(headers.iter().map(String::as_str));
         let mut table = Table::new(&columns);
         for (name, results) in &self.results {
             let mut row = vec![
                 name.clone(),
+                results
+                    .packets_s
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), |rate| format!("{:.0}", rate.median)),
                 format!("{:.2}", results.gbit_s.median),
                 format!("{:.2}-{:.2}", results.gbit_s.min, results.gbit_s.max),
                 format!("{:.2}", results.cpu_s_per_gb.median),
@@ -214,7 +242,13 @@ mod tests {
     use crate::lab::Case;
 
     fn round(gbit_s: f64, other_load: f64) -> Measured {
-        Measured { gbit_s, cpu_s_per_gb: 8.0 / gbit_s, machine_cpu_s_per_gb: 16.0 / gbit_s, other_load }
+        Measured {
+            packets_s: None,
+            gbit_s,
+            cpu_s_per_gb: 8.0 / gbit_s,
+            machine_cpu_s_per_gb: 16.0 / gbit_s,
+            other_load,
+        }
     }
 
     fn report(measured: &[Vec<Measured>]) -> CaseReport {
@@ -245,6 +279,23 @@ mod tests {
                 "trieste-esp to wireguard-go, CPU s/GB: 0.50; wanted at most 0.4: MISSED"
             ]
         );
+    }
+
+    #[test]
+    fn packets_have_ratios_of_their_own_where_all_have_counted_them() {
+        let job = Job { case: Case::parse("small64").unwrap(), congestion: None };
+        let names = ["trieste-wireguard-xdp", "trieste-wireguard"].map(str::to_owned);
+        let rate = |packets_s| Measured { packets_s: Some(packets_s), ..round(1.0, 0.0) };
+        let report = CaseReport::new(&job, &names, &[vec![rate(300.0)], vec![rate(200.0)]]);
+        assert_eq!(report.ratio["trieste-wireguard-xdp/trieste-wireguard"].packets_s, Some(1.5));
+        assert_eq!(
+            report.wanted(),
+            ["trieste-wireguard-xdp to trieste-wireguard, packets/s: 1.50; wanted at least 2: MISSED"]
+        );
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["results"]["trieste-wireguard"]["packets_s"]["median"], 200.0);
+        let streams = CaseReport::new(&job, &names, &[vec![round(4.0, 0.0)], vec![rate(200.0)]]);
+        assert_eq!(streams.ratio["trieste-wireguard-xdp/trieste-wireguard"].packets_s, None);
     }
 
     #[test]

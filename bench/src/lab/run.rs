@@ -13,9 +13,10 @@ use trieste_tests::process::ProcessId;
 use trieste_tests::topology::{Plan, PodPlan};
 use trieste_tests::traffic;
 
-use super::Job;
 use super::load::Load;
+use super::packets::{Generator, Sizes};
 use super::results::Measured;
+use super::{Case, Job, Stream};
 
 /// UDP port of the gateways.
 const PORT: u16 = 4500;
@@ -31,6 +32,7 @@ pub(super) struct Field<'a> {
     pub(super) lab: &'a Lab,
     pub(super) plan: &'a Plan,
     pub(super) seconds: u32,
+    pub(super) trial_seconds: f64,
 }
 
 /// Who competes.
@@ -112,11 +114,44 @@ impl Contest<'_> {
         Ok(all)
     }
 
-    /// Runs iperf3 from east to west (or back) and reads off what it cost.
+    /// Measures a case.
     ///
     /// # Errors
-    /// When iperf3 fails or a daemon has ended.
+    /// When a program fails or a daemon has ended.
     pub(super) fn measure(&self, job: &Job) -> anyhow::Result<Measured> {
+        match job.case {
+            Case::Packets(sizes) => self.rate(sizes),
+            Case::Stream(stream) => self.stream(stream, job.congestion.as_deref()),
+        }
+    }
+
+    /// Finds the highest rate without loss, and reads off what it costs in one longer trial at that rate.
+    fn rate(&self, sizes: Sizes) -> anyhow::Result<Measured> {
+        let ((from, _), (to, _)) = (self.field.pod("east")?, self.field.pod("west")?);
+        let mut generator = Generator::new(from, to, sizes)?;
+        let (found, trials) = generator.search(self.field.trial_seconds)?;
+        let daemons = self.daemons()?;
+        let before = Load::read(&daemons, None)?;
+        let trial = generator.trial(found, f64::from(self.field.seconds))?;
+        let spent = Load::read(&daemons, None)?.since(&before);
+        let bits = sizes.mean_bytes() * 8.0;
+        let gigabytes = trial.received as f64 * bits / 8e9;
+        ensure!(gigabytes > 0.0, "not a packet arrived");
+        if trial.lost() > 0.0 {
+            eprintln!("  {trials} trials; {:.4} % lost in the long one", trial.lost() * 100.0);
+        }
+        let packets_s = trial.offered_s * (1.0 - trial.lost());
+        Ok(Measured {
+            packets_s: Some(packets_s),
+            gbit_s: packets_s * bits / 1e9,
+            cpu_s_per_gb: spent.daemons / gigabytes,
+            machine_cpu_s_per_gb: spent.machine / gigabytes,
+            other_load: spent.other_load,
+        })
+    }
+
+    /// Runs iperf3 from east to west (or back) and reads off what it cost.
+    fn stream(&self, stream: Stream, congestion: Option<&str>) -> anyhow::Result<Measured> {
         let (client, _) = self.field.pod("east")?;
         let (server_pod, address) = self.field.pod("west")?;
         let server = Daemon::start(
@@ -131,26 +166,27 @@ impl Contest<'_> {
             Ok(())
         })?;
         let daemons = self.daemons()?;
-        let before = Load::read(&daemons, server.id())?;
+        let before = Load::read(&daemons, Some(server.id()))?;
         let seconds = self.field.seconds;
         let mut run = client.namespace.run("iperf3").args(["--json", "--time", &seconds.to_string()]);
-        run = run.args(["--client", &address.to_string(), "--parallel", &job.case.streams.to_string()]);
-        if job.case.is_reverse {
+        run = run.args(["--client", &address.to_string(), "--parallel", &stream.streams.to_string()]);
+        if stream.is_reverse {
             run = run.arg("--reverse");
         }
-        if job.case.is_udp {
+        if stream.is_udp {
             run = run.args(["--udp", "--bitrate", "0", "--length", &DATAGRAM_BYTES.to_string()]);
         }
-        if let Some(congestion) = &job.congestion {
+        if let Some(congestion) = congestion {
             run = run.args(["--congestion", congestion]);
         }
         let output = run.timeout(Duration::from_secs(u64::from(seconds) + 30)).output()?;
-        let after = Load::read(&daemons, server.id())?;
+        let after = Load::read(&daemons, Some(server.id()))?;
         let gbit_s = received(&output.stdout).with_context(|| format!("iperf3: {}", output.stderr.trim()))?;
         let gigabytes = gbit_s * f64::from(seconds) / 8.0;
         ensure!(gigabytes > 0.0, "not a byte arrived");
         let spent = after.since(&before);
         Ok(Measured {
+            packets_s: None,
             gbit_s,
             cpu_s_per_gb: spent.daemons / gigabytes,
             machine_cpu_s_per_gb: spent.machine / gigabytes,
