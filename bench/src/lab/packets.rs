@@ -162,17 +162,17 @@ impl Generator {
         Ok(Self { sender, receiver, to, sizes })
     }
 
-    /// Finds the highest rate without loss. Returns it and the number of trials.
+    /// Finds the highest rate without loss.
     ///
     /// # Errors
     /// The sockets fail, or something is lost at every rate.
-    pub(super) fn search(&mut self, seconds: f64) -> anyhow::Result<(f64, u32)> {
+    pub(super) fn search(&mut self, seconds: f64) -> anyhow::Result<f64> {
         let mut search = Search::new();
         while let Some(rate) = search.next() {
             search.take(&self.trial(rate, seconds)?);
         }
         ensure!(search.good > 0.0, "something is lost at every rate down to {:.0} packets/s", search.bad);
-        Ok((search.good, search.trials))
+        Ok(search.good)
     }
 
     /// Sends at a rate for so long, and counts what arrives.

@@ -41,6 +41,8 @@ enum Bound {
 pub(super) struct Measured {
     /// The highest rate of packets without loss, in the cases that look for it.
     pub(super) packets_s: Option<f64>,
+    /// Share of the packets that were lost in the long trial at that rate.
+    pub(super) lost: f64,
     /// What the receiver got.
     pub(super) gbit_s: f64,
     /// CPU seconds of both gateways' daemons per gigabyte carried.
@@ -147,6 +149,12 @@ impl CaseReport {
                 other_load: Spread::of(&of(rounds, |one| one.other_load)),
             };
             report.inconclusive.extend(results.doubts(name));
+            let lost = rounds.iter().fold(0.0, |most: f64, one| most.max(one.lost)) * 100.0;
+            if lost > 0.0 {
+                report.inconclusive.push(format!(
+                    "{lost:.4} % lost in a long trial of {name}, at a rate without loss before"
+                ));
+            }
             report.results.insert(name.clone(), results);
             for (base_name, base) in names.iter().zip(measured).filter(|(base, _)| *base != name) {
                 let ratio = |what| Spread::ratio(&of(rounds, what), &of(base, what));
@@ -244,6 +252,7 @@ mod tests {
     fn round(gbit_s: f64, other_load: f64) -> Measured {
         Measured {
             packets_s: None,
+            lost: 0.0,
             gbit_s,
             cpu_s_per_gb: 8.0 / gbit_s,
             machine_cpu_s_per_gb: 16.0 / gbit_s,
@@ -294,6 +303,10 @@ mod tests {
         );
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["results"]["trieste-wireguard"]["packets_s"]["median"], 200.0);
+        assert!(report.inconclusive.is_empty(), "{:?}", report.inconclusive);
+        let lossy = Measured { lost: 0.01, ..rate(300.0) };
+        let report = CaseReport::new(&job, &names, &[vec![lossy], vec![rate(200.0)]]);
+        assert!(report.inconclusive[0].starts_with("1.0000 % lost"), "{:?}", report.inconclusive);
         let streams = CaseReport::new(&job, &names, &[vec![round(4.0, 0.0)], vec![rate(200.0)]]);
         assert_eq!(streams.ratio["trieste-wireguard-xdp/trieste-wireguard"].packets_s, None);
     }

@@ -129,7 +129,7 @@ impl Contest<'_> {
     fn rate(&self, sizes: Sizes) -> anyhow::Result<Measured> {
         let ((from, _), (to, _)) = (self.field.pod("east")?, self.field.pod("west")?);
         let mut generator = Generator::new(from, to, sizes)?;
-        let (found, trials) = generator.search(self.field.trial_seconds)?;
+        let found = generator.search(self.field.trial_seconds)?;
         let daemons = self.daemons()?;
         let before = Load::read(&daemons, None)?;
         let trial = generator.trial(found, f64::from(self.field.seconds))?;
@@ -137,12 +137,10 @@ impl Contest<'_> {
         let bits = sizes.mean_bytes() * 8.0;
         let gigabytes = trial.received as f64 * bits / 8e9;
         ensure!(gigabytes > 0.0, "not a packet arrived");
-        if trial.lost() > 0.0 {
-            eprintln!("  {trials} trials; {:.4} % lost in the long one", trial.lost() * 100.0);
-        }
         let packets_s = trial.offered_s * (1.0 - trial.lost());
         Ok(Measured {
             packets_s: Some(packets_s),
+            lost: trial.lost(),
             gbit_s: packets_s * bits / 1e9,
             cpu_s_per_gb: spent.daemons / gigabytes,
             machine_cpu_s_per_gb: spent.machine / gigabytes,
@@ -187,6 +185,7 @@ impl Contest<'_> {
         let spent = after.since(&before);
         Ok(Measured {
             packets_s: None,
+            lost: 0.0,
             gbit_s,
             cpu_s_per_gb: spent.daemons / gigabytes,
             machine_cpu_s_per_gb: spent.machine / gigabytes,
