@@ -4,6 +4,8 @@
 //! given rate, another one counts what arrives. A trial is good if everything has arrived; the search halves what is between
 //! the highest good rate and the lowest bad one.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers of packets are far below 2^53")]
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -277,7 +279,7 @@ mod tests {
     fn the_search_comes_from_below_to_what_the_path_carries() {
         for capacity in [2_000.0, 150_000.0, 880_000.0, 999_000.0] {
             let (good, trials) = found(capacity, 1_000_000.0);
-            assert!(good <= capacity && good > capacity * 0.93, "{good} of {capacity}");
+            assert!(good <= capacity * 1.000_001 && good > capacity * 0.93, "{good} of {capacity}");
             assert!(trials <= MOST_TRIALS, "{trials}");
         }
         // A sender slower than the path ends it at once.

@@ -121,7 +121,7 @@ impl Devices {
         let opened = match interface {
             None => {
                 let reason = "no interface has the node's address";
-                Err(Refused::whole("", StepCause::NoInterface, reason))
+                Err(Box::new(Refused::whole("", StepCause::NoInterface, reason)))
             }
             Some(interface) => self.open_rings(config, interface, kind),
         };
@@ -141,12 +141,18 @@ impl Devices {
         clippy::needless_pass_by_ref_mut,
         reason = "what is built otherwise needs it"
     )]
-    fn open_rings(&mut self, _: &Config, interface: &str, _: &dyn CableKind) -> Result<(), Refused> {
-        Err(Refused::whole(interface, StepCause::NotSupported, "this program is built without it"))
+    fn open_rings(&mut self, _: &Config, interface: &str, _: &dyn CableKind) -> Result<(), Box<Refused>> {
+        let reason = "this program is built without it";
+        Err(Box::new(Refused::whole(interface, StepCause::NotSupported, reason)))
     }
 
     #[cfg(feature = "af-xdp")]
-    fn open_rings(&mut self, config: &Config, interface: &str, kind: &dyn CableKind) -> Result<(), Refused> {
+    fn open_rings(
+        &mut self,
+        config: &Config,
+        interface: &str,
+        kind: &dyn CableKind,
+    ) -> Result<(), Box<Refused>> {
         use trieste_io::xdp::{XdpConfig, XdpIo};
         let xdp = XdpConfig {
             // Copying costs what the stack's trains save, so that the choice is the sockets.
@@ -158,12 +164,14 @@ impl Devices {
         };
         self.rings = XdpIo::open_group(&xdp, &mut self.wires).map_err(|error| {
             let reason = error.to_string();
-            match &error {
-                trieste_io::Error::NoXdp { steps, .. } if !steps.is_empty() => {
-                    Refused::after(interface, steps, &reason)
-                }
-                _ => Refused::whole(interface, error.step_cause(), &reason),
-            }
+            let refused = if let trieste_io::Error::NoXdp { steps, .. } = &error
+                && !steps.is_empty()
+            {
+                Refused::after(interface, steps, &reason)
+            } else {
+                Refused::whole(interface, error.step_cause(), &reason)
+            };
+            Box::new(refused)
         })?;
         Ok(())
     }

@@ -85,8 +85,7 @@ impl Policy {
             Direction::Out => (self.source, self.destination, self.source_port),
         };
         let is_port = |ours: &u16| (ours ^ port.0) & port.1 == 0;
-        let is_udp =
-            [0, protocol::UDP].contains(&self.protocol) && flow.ports.iter().any(|ours| is_port(ours));
+        let is_udp = [0, protocol::UDP].contains(&self.protocol) && flow.ports.iter().any(is_port);
         let is_esp = flow.esp && [0, protocol::ESP].contains(&self.protocol);
         direction == self.direction
             && (is_udp || is_esp)

@@ -134,6 +134,7 @@ impl Routes {
             let maintainer = Maintainer {
                 shared: Arc::clone(&shared),
                 resolver,
+                of_policies,
                 plan,
                 attachment,
                 generation: 0,
@@ -142,7 +143,7 @@ impl Routes {
             };
             let thread = std::thread::Builder::new()
                 .name("xdp-routes".to_owned())
-                .spawn(move || keep(maintainer, poller, notices, of_policies))?;
+                .spawn(move || keep(maintainer, poller, notices))?;
             Ok(Self { shared, waker, thread: Some(thread) })
         };
         start().map_err(|error| Error::kernel("cannot follow the kernel's routes", error))
@@ -193,6 +194,8 @@ impl Drop for Routes {
 struct Maintainer {
     shared: Arc<Shared>,
     resolver: Resolver,
+    /// `None` where the kernel has no IPsec.
+    of_policies: Option<PolicyNotices>,
     plan: Plan,
     attachment: Arc<Attachment>,
     generation: u32,
@@ -262,12 +265,7 @@ fn renew<E>(is_stale: &mut bool, is_changed: bool, renew: impl FnOnce() -> Resul
 }
 
 /// Runs the thread.
-fn keep(
-    mut maintainer: Maintainer,
-    mut poller: Poller,
-    mut notices: Notices,
-    of_policies: Option<PolicyNotices>,
-) {
+fn keep(mut maintainer: Maintainer, mut poller: Poller, mut notices: Notices) {
     let shared = Arc::clone(&maintainer.shared);
     let mut refreshed = Instant::now();
     let mut noticed: Option<Instant> = None;
@@ -280,7 +278,7 @@ fn keep(
             std::thread::sleep(noticed.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed())));
             noticed = Some(Instant::now());
             notices.drain();
-            if let Some(of_policies) = &of_policies {
+            if let Some(of_policies) = &maintainer.of_policies {
                 of_policies.drain();
             }
         }
