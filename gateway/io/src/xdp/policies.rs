@@ -62,7 +62,7 @@ pub(super) struct Flow<'a> {
 }
 
 /// A policy that protects or blocks something.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Policy {
     direction: Direction,
     source: (IpAddr, u8),
@@ -309,22 +309,22 @@ mod tests {
             mark: 0x10,
         };
         let cases = [
-            ("everything", any.clone(), true),
-            ("the other direction", Policy { direction: Direction::In, ..any.clone() }, false),
+            ("everything", any, true),
+            ("the other direction", Policy { direction: Direction::In, ..any }, false),
             ("the hosts", out("10.0.0.1/32", "10.0.0.2/32"), true),
             ("their networks", out("10.0.0.0/31", "10.0.0.2/31"), true),
             ("another source", out("10.0.0.2/31", "10.0.0.2/31"), false),
             ("another peer", out("0.0.0.0/0", "10.0.0.3/32"), false),
             ("the other family", out("::/0", "::/0"), false),
-            ("UDP", Policy { protocol: 17, ..any.clone() }, true),
-            ("TCP", Policy { protocol: 6, ..any.clone() }, false),
-            ("ESP, which is not ours", Policy { protocol: 50, ..any.clone() }, false),
-            ("our port", Policy { source_port: (4500, 0xffff), ..any.clone() }, true),
-            ("another port", Policy { source_port: (500, 0xffff), ..any.clone() }, false),
-            ("our interface", Policy { interface: 3, ..any.clone() }, true),
-            ("another interface", Policy { interface: 4, ..any.clone() }, false),
-            ("our mark", Policy { mark: (0x10, 0xf0), ..any.clone() }, true),
-            ("another mark", Policy { mark: (0xe00, 0xf00), ..any.clone() }, false),
+            ("UDP", Policy { protocol: 17, ..any }, true),
+            ("TCP", Policy { protocol: 6, ..any }, false),
+            ("ESP, which is not ours", Policy { protocol: 50, ..any }, false),
+            ("our port", Policy { source_port: (4500, 0xffff), ..any }, true),
+            ("another port", Policy { source_port: (500, 0xffff), ..any }, false),
+            ("our interface", Policy { interface: 3, ..any }, true),
+            ("another interface", Policy { interface: 4, ..any }, false),
+            ("our mark", Policy { mark: (0x10, 0xf0), ..any }, true),
+            ("another mark", Policy { mark: (0xe00, 0xf00), ..any }, false),
         ];
         for (name, policy, expected) in cases {
             assert_eq!(policy.touches(Direction::Out, &flow), expected, "{name}");

@@ -42,7 +42,8 @@ fn what_the_kernel_has_not_taken_yet_leaves_soon_without_anything_behind_it() {
         cable.near.ip("addr del 10.99.0.1/32 dev lo");
         cable.near.ip("link set va down");
         from.push(b"the tail").outer = to(FAR[0]);
-        assert_eq!(from.send(&mut near), 1);
+        // Once the change has been noticed the sockets have it, which lose it.
+        from.send(&mut near);
         near.xdp().retry_after().is_some()
     });
     assert!(near.xdp().retry_after().unwrap() >= Duration::from_micros(50), "not at once");
