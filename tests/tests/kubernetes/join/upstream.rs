@@ -64,7 +64,7 @@ impl Bed {
         self.client.post(collection, &object).unwrap();
     }
 
-    fn submariner(&self, broker: &Bed) -> Value {
+    fn submariner(&self, broker: &Self) -> Value {
         json!({"broker": "k8s", "brokerK8sApiServer": broker.faults.url().trim_start_matches("https://"),
             "brokerK8sInsecure": true, "brokerK8sRemoteNamespace": BROKER_NAMESPACE,
             "brokerK8sSecret": "submariner-broker-secret", "ceIPSecPSKSecret": "submariner-ipsec-psk",
@@ -73,7 +73,7 @@ impl Bed {
             "repository": "quay.io/submariner", "version": "0.19.0"})
     }
 
-    fn discovery(&self, broker: &Bed) -> Value {
+    fn discovery(&self, broker: &Self) -> Value {
         json!({"brokerK8sApiServer": broker.faults.url().trim_start_matches("https://"), "brokerK8sInsecure": true,
             "brokerK8sRemoteNamespace": BROKER_NAMESPACE, "brokerK8sSecret": "access", "clusterID": "west",
             "debug": false, "namespace": NAMESPACE, "globalnetEnabled": true, "customDomains": ["a.example"],
