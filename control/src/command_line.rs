@@ -38,7 +38,7 @@ pub fn matches(
     matches_with(command, arguments, variable, empty_texts, &Data::new())
 }
 
-/// Reads flags, settings and environment, of which the earlier win: as [`matches`] does, and takes for a flag that nobody has
+/// Reads flags, settings and environment, of which the earlier win: as [`matches()`] does, and takes for a flag that nobody has
 /// given the setting of its name, if there is one. Settings that no flag has are left out.
 ///
 /// # Errors

@@ -42,7 +42,7 @@ fn the_definitions_are_one_stream() {
     assert!(output.status.success() && output.stderr.is_empty());
     let expected: String = trieste_control::api::crd::files().into_iter().map(|file| file.text).collect();
     assert_eq!(stdout(&output), expected);
-    assert_eq!(expected.matches("\n---\n").count(), 12, "one document per kind");
+    assert_eq!(expected.matches("\n---\n").count(), 13, "one document per kind");
 }
 
 #[test]
