@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Targets that are never logged, but by a more specific directive: the client library would write whole answers that
 /// it cannot decode, and a line at each try where rights are missing, which conditions and events say once.
@@ -46,9 +47,15 @@ pub fn change(chosen: Option<&str>, default: &str) {
     }
 }
 
-/// Returns `true` if a text is a level, or directives as `RUST_LOG` has them.
+/// Returns `true` if a text is a level, or directives as `RUST_LOG` has them. A word alone is a level: as the name of a module,
+/// which it may be there, a mistyped level would silence everything else.
 pub fn is_filter(text: &str) -> bool {
-    !text.is_empty() && text.len() <= LONGEST && EnvFilter::builder().parse(text).is_ok()
+    let is_clear =
+        |directive: &str| directive.contains(['=', '[']) || directive.trim().parse::<LevelFilter>().is_ok();
+    !text.is_empty()
+        && text.len() <= LONGEST
+        && text.split(',').all(is_clear)
+        && EnvFilter::builder().parse(text).is_ok()
 }
 
 fn filter_of(chosen: Option<&str>, default: &str) -> EnvFilter {

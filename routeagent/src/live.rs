@@ -43,11 +43,11 @@ impl LiveSettings {
     /// # Errors
     /// What a start without settings is refused for.
     pub async fn at_start(options: &Options, store: &impl Store) -> anyhow::Result<(Self, Options)> {
-        let data =
+        let read =
             settings::at_start(store, &options.namespace, Program::RouteAgent, &options.state_dir).await;
         let options = Arc::new(options.clone());
         let accepts = |wanted: &Data| options.with_settings(wanted).map(drop);
-        let (standing, taken) = Standing::at_start(Program::RouteAgent, &data, accepts);
+        let (standing, taken) = Standing::at_start(Program::RouteAgent, &read, accepts);
         match options.with_settings(standing.in_force()) {
             Ok(with) => Ok((Self { options, standing, taken }, with)),
             Err(Refusal { problem, .. }) => bail!("{problem}"),
@@ -97,7 +97,7 @@ impl LiveSettings {
                 let changed = self.take(&data);
                 reporter.taken(&self.taken);
                 let directory = state_dir.clone();
-                let remembered = data.clone();
+                let remembered = self.standing.in_force().clone();
                 // Nobody waits for a directory that is slow.
                 drop(tokio::task::spawn_blocking(move || {
                     settings::remember(&directory, Program::RouteAgent, &remembered);
@@ -160,7 +160,7 @@ mod tests {
         let with = options(&["--health-check-interval=3"]).with_settings(&settings).unwrap();
         assert_eq!((with.health_check_interval, with.close_grace), (3, 9));
         let accepts = |wanted: &Data| options(&[]).with_settings(wanted).map(drop);
-        let (mut standing, _) = Standing::at_start(Program::RouteAgent, &Data::new(), accepts);
+        let (mut standing, _) = Standing::at_start(Program::RouteAgent, &settings::Read::default(), accepts);
         for (key, value) in [("metrics", "here"), ("tun-name", "a/b")] {
             let taken = standing.take(&data(&[(key, value), ("close-grace", "9")]), accepts);
             let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();

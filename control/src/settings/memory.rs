@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::read::{Data, OBJECT, data_of};
+use super::standing::Read;
 use super::table::Program;
 use crate::api::{Kind, ObjectKey};
 use crate::store::{Store, StoreError};
@@ -17,30 +18,34 @@ const RETRY: Duration = Duration::from_millis(100);
 const WITHIN: Duration = Duration::from_secs(2);
 const WITHIN_REMEMBERED: Duration = Duration::from_millis(250);
 
-/// Returns the entries of the ConfigMap; those that are remembered in the state directory where the store does not answer in time:
-/// a start does not depend on it.
-pub async fn at_start<S: Store>(store: &S, namespace: &str, program: Program, state_dir: &Path) -> Data {
+/// Returns what was in force before, as the state directory has it, and the entries of the ConfigMap. Where the store does not
+/// answer in time, or refuses, these are what was in force: a start does not depend on it.
+pub async fn at_start<S: Store>(store: &S, namespace: &str, program: Program, state_dir: &Path) -> Read {
     let remembered = load(&state_dir.join(program.file()));
     let within = if remembered.is_some() { WITHIN_REMEMBERED } else { WITHIN };
     let asked = tokio::time::timeout(within, ask(store, namespace)).await;
-    asked.ok().or(remembered).unwrap_or_default()
+    let before = remembered.unwrap_or_default();
+    let data = asked.ok().flatten().unwrap_or_else(|| before.clone());
+    Read { before, data }
 }
 
-/// Asks until there is an answer. Who may not read it has no settings.
-fn ask<S: Store>(store: &S, namespace: &str) -> impl Future<Output = Data> {
+/// Asks until there is an answer. `None` for who may not read it, or where it is too large: of an API server that has just started
+/// the first says nothing yet of rights.
+fn ask<S: Store>(store: &S, namespace: &str) -> impl Future<Output = Option<Data>> {
     let key = ObjectKey::new(Kind::ConfigMap, namespace, OBJECT);
     async move {
         loop {
             match store.get(&key).await {
-                Ok(object) => return object.as_ref().map(data_of).unwrap_or_default(),
-                Err(StoreError::Forbidden { .. }) => return Data::new(),
+                Ok(None) => return Some(Data::new()),
+                Ok(Some(object)) if object.withheld.is_none() => return Some(data_of(&object)),
+                Ok(Some(_)) | Err(StoreError::Forbidden { .. }) => return None,
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
         }
     }
 }
 
-/// Keeps the entries for the next start. Without a state directory nothing is kept.
+/// Keeps what is in force for the next start. Without a state directory nothing is kept.
 pub fn remember(state_dir: &Path, program: Program, data: &Data) {
     let path = state_dir.join(program.file());
     if load(&path).as_ref() == Some(data) || !state_dir.is_dir() {

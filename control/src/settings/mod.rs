@@ -28,7 +28,7 @@ pub use form::Form;
 pub use memory::{at_start, remember, remove_file};
 pub use read::{Data, OBJECT, data_of};
 pub use report::{REFUSED, Reporter, UNKNOWN, UNREAD, WAITING};
-pub use standing::{Problem, Refusal, Standing, Taken};
+pub use standing::{Problem, Read, Refusal, Standing, Taken};
 pub use table::{ELSEWHERE, Effect, Program, SETTINGS, Setting, elsewhere, find};
 
 /// Checks a value of a setting, whichever program reads it.

@@ -52,7 +52,7 @@ impl Reporter {
 
     /// Reports that the object cannot be read.
     pub fn unread(&self, reason: &str) {
-        let message = format!("{reason}; flags and environment count alone");
+        let message = format!("{reason}; what was read before stays, and counts at the next start too");
         self.conditions.put(UNREAD, Severity::Info, "", Some(message));
     }
 }

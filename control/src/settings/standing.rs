@@ -27,6 +27,15 @@ pub struct Problem {
     pub is_unknown: bool,
 }
 
+/// What a start goes by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Read {
+    /// The values that were in force before the start.
+    pub before: Data,
+    /// The entries of the ConfigMap; the same as before where it could not be read.
+    pub data: Data,
+}
+
 /// What became of a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
@@ -47,14 +56,16 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Returns those of a program that starts with what was read; `accepts` is as in [`Self::take`].
+    /// Returns those of a program that starts with what was read, and in the place of values that cannot be with those that were in
+    /// force before; `accepts` is as in [`Self::take`].
     pub fn at_start(
         program: Program,
-        data: &Data,
-        accepts: impl FnMut(&Data) -> Result<(), Refusal>,
+        read: &Read,
+        mut accepts: impl FnMut(&Data) -> Result<(), Refusal>,
     ) -> (Self, Taken) {
         let mut standing = Self { program, started: Data::new(), in_force: Data::new() };
-        let taken = standing.take(data, accepts);
+        standing.take(&read.before, &mut accepts);
+        let taken = standing.take(&read.data, accepts);
         standing.started.clone_from(&standing.in_force);
         (standing, Taken { waiting: BTreeSet::new(), ..taken })
     }

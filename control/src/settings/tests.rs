@@ -20,7 +20,8 @@ fn object(entries: &[(&str, &str)]) -> Object {
 }
 
 fn started(entries: &[(&str, &str)]) -> Standing {
-    Standing::at_start(Program::Gateway, &data(entries), |_| Ok(())).0
+    let read = Read { data: data(entries), ..Read::default() };
+    Standing::at_start(Program::Gateway, &read, |_| Ok(())).0
 }
 
 #[test]
@@ -62,6 +63,7 @@ fn values_are_checked_and_their_bounds_named() {
         ("disable-offloads", "udp-gso, udp-gro", "udp-gso,x", "a list of tun-uso"),
         ("allow-remote-cidrs", "25.0.0.0/8", "25.0.0.0/33", "10.1.0.0/16"),
         ("log-level", "info,trieste_gateway=debug", "loud=very=much", "error, warn, info"),
+        ("log-level", "warn", "warning", "error, warn, info"),
         ("tun-name", "tun9", "a-name-that-is-too-long", "1 to 15 bytes"),
         ("weight", "1000", "-1", "from 1 to 1000"),
         ("ipsec.esp-proposals", "aes256gcm16", " , ", "a list of words"),
@@ -88,6 +90,19 @@ fn a_bad_value_is_named_and_the_one_before_it_stays() {
     assert!(taken.problems[1].is_unknown);
     let taken = standing.take(&data(&[("path-probe-interval", "60"), ("workers", "2")]), |_| Ok(()));
     assert!(taken.has_changed && taken.problems.is_empty());
+}
+
+#[test]
+fn what_was_in_force_before_a_start_stays_where_a_value_cannot_be() {
+    let read = Read {
+        before: data(&[("allow-remote-cidrs", "10.5.0.0/16"), ("workers", "2"), ("weight", "7")]),
+        data: data(&[("allow-remote-cidrs", "10.5.0.0/33"), ("workers", "4")]),
+    };
+    let (standing, taken) = Standing::at_start(Program::Gateway, &read, |_| Ok(()));
+    assert_eq!(standing.in_force(), &data(&[("allow-remote-cidrs", "10.5.0.0/16"), ("workers", "4")]));
+    assert_eq!(taken.problems.len(), 1, "{taken:?}");
+    assert_eq!(taken.problems[0].stays.as_deref(), Some("10.5.0.0/16"));
+    assert!(taken.waiting.is_empty());
 }
 
 #[test]
@@ -181,11 +196,15 @@ async fn a_start_takes_what_the_store_says_and_else_what_is_remembered() {
     let (state, root) = (dir.path().join("state"), dir.path().join("store"));
     std::fs::create_dir(&state).unwrap();
     let store = crate::store::DirStore::open(&root).unwrap();
-    assert_eq!(at_start(&store, "ns", Program::Gateway, &state).await, Data::new());
+    assert_eq!(at_start(&store, "ns", Program::Gateway, &state).await, Read::default());
     store.create(object(&[("weight", "7")])).await.unwrap();
-    assert_eq!(at_start(&store, "ns", Program::Gateway, &state).await, data(&[("weight", "7")]));
+    let read = at_start(&store, "ns", Program::Gateway, &state).await;
+    assert_eq!(read, Read { before: Data::new(), data: data(&[("weight", "7")]) });
     remember(&state, Program::Gateway, &data(&[("weight", "8")]));
+    let read = at_start(&store, "ns", Program::Gateway, &state).await;
+    assert_eq!(read, Read { before: data(&[("weight", "8")]), data: data(&[("weight", "7")]) });
     std::fs::remove_dir_all(&root).unwrap();
     std::fs::write(&root, "no directory").unwrap();
-    assert_eq!(at_start(&store, "ns", Program::Gateway, &state).await, data(&[("weight", "8")]));
+    let read = at_start(&store, "ns", Program::Gateway, &state).await;
+    assert_eq!(read, Read { before: data(&[("weight", "8")]), data: data(&[("weight", "8")]) });
 }

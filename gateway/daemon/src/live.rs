@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use trieste_control::settings::{self, Data, Program, Refusal, Standing, Taken};
+use trieste_control::settings::{self, Data, Program, Read, Refusal, Standing, Taken};
 
 use crate::config::{CommandLine, Config, ConfigError};
 use crate::stores;
@@ -35,12 +35,17 @@ impl<'a> LiveSettings<'a> {
         command_line: &'a CommandLine,
         without: &Config,
     ) -> anyhow::Result<(Self, Config)> {
-        let data = read(without)?;
+        let read = read(without)?;
         let accepts = |wanted: &Data| config(command_line, wanted).map(drop);
-        let (standing, taken) = Standing::at_start(Program::Gateway, &data, accepts);
+        let (standing, taken) = Standing::at_start(Program::Gateway, &read, accepts);
         let config = config(command_line, standing.in_force());
         let config = config.map_err(|refusal| anyhow::anyhow!("{}", refusal.problem))?;
         Ok((Self { command_line, standing, taken }, config))
+    }
+
+    /// Returns the values in force.
+    pub(crate) fn in_force(&self) -> &Data {
+        self.standing.in_force()
     }
 
     /// Takes what the ConfigMap says. Returns the configuration with it, if anything has changed that takes effect at once.
@@ -63,17 +68,17 @@ fn config(command_line: &CommandLine, settings: &Data) -> Result<Config, Refusal
 }
 
 /// Reads the ConfigMap, before the threads are started that depend on it.
-fn read(config: &Config) -> anyhow::Result<Data> {
+fn read(config: &Config) -> anyhow::Result<Read> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting to read the settings")?;
-    let data = runtime.block_on(async {
+    let read = runtime.block_on(async {
         let store = stores::local(config)?;
         Ok(settings::at_start(&store, &config.namespace, Program::Gateway, &config.state_dir).await)
     });
     runtime.shutdown_timeout(END_TIMEOUT);
-    data
+    read
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ fn start(command_line: &CommandLine, kinds: &Kinds) -> anyhow::Result<()> {
     heap::bound(HEAPS, LARGE_FROM);
     let config = command_line.load()?;
     if command_line.uninstall {
+        // The device has the name that the settings give it.
+        let config = LiveSettings::at_start(command_line, &config).map_or(config, |(_, with)| with);
         privileges::settle(command_line, &config)?;
         return threads()?.block_on(uninstall::uninstall(&config));
     }

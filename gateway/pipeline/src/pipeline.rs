@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use trieste_cables::{CableEvent, Gate, Jobs, Transmit};
-use trieste_nat::{Config as NatConfig, Nat};
+use trieste_nat::{Config as NatConfig, Limits, Nat};
 use trieste_packet::wire::Inner;
 use trieste_packet::{Batch, CableId, DropReason, Drops, LaneId, Packet, Pool, PoolConfig, WorkerId};
 
@@ -294,11 +294,14 @@ impl Pipeline {
         &mut self.begin_translating(now).nat
     }
 
-    /// Translates by other timers and limits from now on ([`Nat::set_config`]).
+    /// Translates by other timers and limits from now on ([`Nat::set_config`]); the sizes of tables stay as at the start, also
+    /// where none is there yet.
     pub fn set_nat(&mut self, config: NatConfig) {
-        self.config.nat = config;
+        let Limits { sessions, changes, unsolicited, .. } = self.config.nat.limits;
+        let limits = Limits { sessions, changes, unsolicited, ..config.limits };
+        self.config.nat = NatConfig { limits, ..config };
         if let Some(translator) = &mut self.translator {
-            translator.nat.set_config(config);
+            translator.nat.set_config(self.config.nat);
         }
     }
 

@@ -65,7 +65,8 @@ fn settings_change_under_traffic_and_a_bad_value_keeps_the_one_before() {
             std::fs::read_dir(pair.east.store().join("submariner-operator/endpoints"))
                 .unwrap()
                 .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
-                .any(|text| text.contains("cluster_id: east") && text.contains("70"))
+                .filter(|text| text.contains("cluster_id: east"))
+                .any(|text| text.lines().any(|line| line.contains("trieste.weight") && line.contains("70")))
         };
         eventually("the Endpoint to have the weight", SOON, || {
             anyhow::ensure!(has_weight(&pair), "it does not");

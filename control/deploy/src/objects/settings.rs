@@ -6,7 +6,7 @@ use serde_json::json;
 use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::settings;
 
-use super::{ActiveGateways, Manifest, MemberOptions};
+use super::{ActiveGateways, Manifest, MemberOptions, OuterIo};
 
 /// Returns the object. What choices have fields for is in it always, so that everybody sees what counts; the rest where it was
 /// set.
@@ -42,6 +42,8 @@ impl MemberOptions {
             "health-check-interval" => self.health_check.interval_seconds = number()?,
             "health-check-max-loss" => self.health_check.max_packet_loss = number()?,
             "active-gateways" => self.active_gateways = ActiveGateways::parse(value),
+            // It comes with rights.
+            "io" => self.outer_io = OuterIo::parse(value),
             "allow-remote-cidrs" => {
                 let cidrs: Cidrs = value.parse().map_err(|problem| format!("{key}: {problem}"))?;
                 self.allow_remote_cidrs = cidrs.0;
@@ -60,6 +62,7 @@ impl MemberOptions {
             "health-check-interval" => self.health_check.interval_seconds = fresh.interval_seconds,
             "health-check-max-loss" => self.health_check.max_packet_loss = fresh.max_packet_loss,
             "active-gateways" => self.active_gateways = None,
+            "io" => self.outer_io = None,
             "allow-remote-cidrs" => self.allow_remote_cidrs.clear(),
             _ if settings::find(key).is_some() => drop(self.settings.remove(key)),
             _ => return settings::check(key, "").map_err(|problem| format!("{key}: {problem}")),
@@ -92,7 +95,7 @@ mod tests {
         }
         let object = config_map(&options);
         let data = object.as_value()["data"].as_object().unwrap();
-        let of_fields = ["health-check", "active-gateways", "allow-remote-cidrs"];
+        let of_fields = ["health-check", "active-gateways", "io", "allow-remote-cidrs"];
         for setting in settings::SETTINGS {
             assert_eq!(data.contains_key(setting.key), !of_fields.contains(&setting.key), "{}", setting.key);
         }

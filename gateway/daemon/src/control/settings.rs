@@ -50,8 +50,11 @@ impl Control<'_> {
             self.recorder.record(Severity::Info, WAITING, message);
         }
         let state_dir = self.config.state_dir.clone();
+        let in_force = self.settings.live.in_force().clone();
         // Nobody waits for a directory that is slow.
-        drop(tokio::task::spawn_blocking(move || settings::remember(&state_dir, Program::Gateway, &data)));
+        drop(tokio::task::spawn_blocking(move || {
+            settings::remember(&state_dir, Program::Gateway, &in_force)
+        }));
         if let Some(config) = config {
             self.use_settings(&config, engine);
         }

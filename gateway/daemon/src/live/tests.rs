@@ -102,7 +102,7 @@ fn a_flag_goes_before_the_configmap_and_that_before_what_else_there_is() {
 fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
     let command_line = command_line(&[]);
     let accepts = |wanted: &Data| config(&command_line, wanted).map(drop);
-    let (mut standing, _) = Standing::at_start(Program::Gateway, &Data::new(), accepts);
+    let (mut standing, _) = Standing::at_start(Program::Gateway, &Read::default(), accepts);
     for (key, value) in [
         ("lease-duration", "3"),
         ("cpus", "first"),
