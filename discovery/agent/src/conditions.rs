@@ -13,8 +13,8 @@ use crate::family::Family;
 pub(crate) enum Progress<'a> {
     /// All of it is there.
     Published,
-    /// All of it is there, but for a clusterset IP that it asks for.
-    WithoutAddress(&'a Lack),
+    /// All of it is there, but for a clusterset IP that it asks for; and for annotations that cannot be used, and why.
+    WithoutAddress(&'a Lack, Option<&'a str>),
     /// All of it is there, but for annotations of the export that cannot be used; why.
     Ignoring(&'a str),
     /// It is not all there yet.
@@ -107,8 +107,8 @@ fn wanted_of(
             (false, text(FAILED), text("Unable to export due to an irresolvable conflict"))
         }
         Progress::Failed(error) => (false, text(FAILED), format!("Unable to export: {error}")),
-        Progress::WithoutAddress(Lack { why, has }) => {
-            let message = match has {
+        Progress::WithoutAddress(Lack { why, has }, ignored) => {
+            let mut message = match has {
                 Some(family) => {
                     let family = family.name();
                     format!(
@@ -120,6 +120,9 @@ fn wanted_of(
                      cluster's own address is used: {why}"
                 ),
             };
+            if let Some(why) = ignored {
+                message = format!("{message}; {why}");
+            }
             (true, text("ExportedWithoutClustersetIP"), message)
         }
         Progress::Ignoring(why) => {

@@ -164,7 +164,7 @@ pub(crate) fn local(view: &View<'_>, wall: Timestamp) -> Local {
         let progress = match taken.as_deref().or(view.failure) {
             Some(reason) => Progress::Failed(reason),
             None if is_published(view, &facts) => match (&lacking, ignored(&facts)) {
-                (Some(lack), _) => Progress::WithoutAddress(lack),
+                (Some(lack), ignored) => Progress::WithoutAddress(lack, ignored),
                 (None, Some(why)) => Progress::Ignoring(why),
                 (None, None) => Progress::Published,
             },
@@ -190,7 +190,7 @@ fn replace(writes: &mut Vec<Write>, existing: &BTreeMap<String, Object>, wanted:
 }
 
 /// Copies of what the broker has of a service.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Copies {
     import: Option<Object>,
     slices: Vec<Object>,
@@ -202,17 +202,22 @@ fn copies(view: &View<'_>, writes: &mut Vec<Write>) -> bool {
     let (row, config) = (view.row, view.config);
     let is_displaced = !view.has_namespace && config.imports_missing_namespaces;
     let is_wanted = !config.withdraws && (view.has_namespace || is_displaced);
-    let mut here = if is_wanted { wanted_copies(view) } else { Copies::default() };
+    let here = if is_wanted { wanted_copies(view) } else { Copies::default() };
     let mut displaced = Copies::default();
-    if is_displaced {
-        std::mem::swap(&mut here, &mut displaced);
+    if is_wanted && (is_displaced || row.displaced_import.is_some() || !row.displaced_copies.is_empty()) {
+        displaced = here.clone();
         let copies = displaced.import.iter_mut().chain(&mut displaced.slices);
         copies.for_each(|copy| displace(copy, &config.namespace));
     }
+    let (own, other) = ((&row.import, &row.copies), (&row.displaced_import, &row.displaced_copies));
     let mut planned = Vec::new();
-    bring(&mut planned, (&row.import, &row.copies), &here);
-    bring(&mut planned, (&row.displaced_import, &row.displaced_copies), &displaced);
-    planned.retain(|write| !matches!(write, Write::Delete(object) if is_awaited(view, object, &here)));
+    if is_displaced {
+        bring(&mut planned, other, &displaced);
+        bring(&mut planned, own, &left_standing(here, own, other));
+    } else {
+        bring(&mut planned, own, &here);
+        bring(&mut planned, other, &left_standing(displaced, other, own));
+    }
     let before = planned.len();
     let is_others = |object: &Object| {
         let imports = [&row.import, &row.displaced_import];
@@ -238,12 +243,11 @@ fn wanted_copies(view: &View<'_>) -> Copies {
     Copies { import: row.aggregate.as_ref().map(|aggregate| copy_of(aggregate, view)), slices }
 }
 
+/// The copies that one namespace has: the import, and slices by name.
+type Standing<'a> = (&'a Option<Object>, &'a BTreeMap<String, Object>);
+
 /// Brings copies in one namespace to what is wanted there.
-fn bring(
-    writes: &mut Vec<Write>,
-    (import, slices): (&Option<Object>, &BTreeMap<String, Object>),
-    wanted: &Copies,
-) {
+fn bring(writes: &mut Vec<Write>, (import, slices): Standing<'_>, wanted: &Copies) {
     let named = wanted.slices.iter().map(|slice| (slice.metadata.name.as_str(), slice)).collect();
     replace(writes, slices, &named);
     match (import, &wanted.import) {
@@ -254,18 +258,13 @@ fn bring(
     }
 }
 
-/// Returns whether a displaced copy, which is to go, is the only one until the service's namespace, which has come, has one too.
-fn is_awaited(view: &View<'_>, copy: &Object, here: &Copies) -> bool {
-    if copy.metadata.namespace == view.name.namespace {
-        return false;
-    }
-    let name = &copy.metadata.name;
-    match copy.kind == Kind::ServiceImport {
-        true => here.import.is_some() && view.row.import.is_none(),
-        false => {
-            let is_wanted = here.slices.iter().any(|slice| slice.metadata.name == *name);
-            is_wanted && !view.row.copies.contains_key(name)
-        }
+/// Returns those of the copies that stand in the place that is left, as they are to be by now, and that the other place does not
+/// have yet.
+fn left_standing(wanted: Copies, from: Standing<'_>, to: Standing<'_>) -> Copies {
+    let is_left = |name: &str| from.1.contains_key(name) && !to.1.contains_key(name);
+    Copies {
+        import: wanted.import.filter(|_| from.0.is_some() && to.0.is_none()),
+        slices: wanted.slices.into_iter().filter(|slice| is_left(&slice.metadata.name)).collect(),
     }
 }
 

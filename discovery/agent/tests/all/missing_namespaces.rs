@@ -30,6 +30,15 @@ fn displaced(cluster: &Cluster) -> Vec<Object> {
     imports.filter(|import| !is_part(import)).chain(slices_of(&cluster.store, OPERATOR, "east")).collect()
 }
 
+/// Checks that neither kind of object is gone between two places.
+fn assert_created_before_deleted(writes: &[String]) {
+    for kind in ["ServiceImport", "EndpointSlice"] {
+        let first = |verb: &str| writes.iter().position(|line| line.starts_with(&format!("{verb} {kind}")));
+        assert!(first("create").is_some() && first("delete").is_some(), "{writes:?}");
+        assert!(first("create") < first("delete"), "an answer is lost in between: {writes:?}");
+    }
+}
+
 /// Returns what an object says, without what a store adds.
 fn content(object: &Object) -> (String, String, String) {
     let metadata = &object.metadata;
@@ -63,13 +72,10 @@ async fn they_move_when_their_namespace_comes_and_back_when_it_goes_and_go_with_
     settle().await;
     assert!(west.import("web").is_some() && west.slices_of("east").len() == 1);
     assert_eq!(displaced(&west), Vec::new());
-    let writes = west.store.writes();
-    for kind in ["ServiceImport", "EndpointSlice"] {
-        let first = |verb: &str| writes.iter().position(|line| line.starts_with(&format!("{verb} {kind}")));
-        assert!(first("create") < first("delete"), "an answer is lost in between: {writes:?}");
-    }
+    assert_created_before_deleted(&west.store.writes());
     west.store.0.remove(Kind::Namespace, "shop");
     settle().await;
+    assert_created_before_deleted(&west.store.writes());
     assert!(west.import("web").is_none() && west.slices_of("east").is_empty());
     assert_eq!(displaced(&west).len(), 2);
     // What changes meanwhile changes there.
@@ -141,8 +147,8 @@ async fn nothing_in_the_operators_namespace_is_taken_for_a_copy_or_replaced_by_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_copy_cannot_be_made_in_its_namespace_the_displaced_one_stays() {
-    let (_broker, [_east, _north, west]) = start();
+async fn while_a_copy_cannot_be_made_in_its_namespace_the_displaced_one_stays_and_follows() {
+    let (_broker, [east, _north, west]) = start();
     settle().await;
     let displaced_slice = slices_of(&west.store, OPERATOR, "east").remove(0);
     let name = displaced_slice.metadata.name.clone();
@@ -154,6 +160,11 @@ async fn while_a_copy_cannot_be_made_in_its_namespace_the_displaced_one_stays() 
     );
     assert_eq!(slices_of(&west.store, OPERATOR, "east"), [displaced_slice]);
     assert!(west.slices_of("east").is_empty());
+    // No address is answered that is none any more.
+    east.put(slice("web", "web-abcde", "IPv4", &json!([endpoint("10.1.0.1", false)])));
+    settle().await;
+    let slices = slices_of(&west.store, OPERATOR, "east");
+    assert_eq!(addresses(&slices[0]), [("10.96.0.7".to_owned(), false)]);
 }
 
 #[tokio::test(start_paused = true)]

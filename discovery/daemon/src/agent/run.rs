@@ -104,7 +104,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     );
     let outcome = tokio::select! {
         outcome = withdrawn(&agent), if config.agent.withdraws => outcome,
-        outcome = certificate_refused(&agent), if config.halts_on_certificate_error => outcome,
+        // What is in this cluster is withdrawn whatever the broker answers.
+        outcome = certificate_refused(&agent), if config.halts_on_certificate_error && !config.agent.withdraws => outcome,
         () = stop_signal => Ok(()),
     };
     agent.runner.stop(LAST_WRITES).await;
