@@ -24,6 +24,8 @@ const SOCKET_TURNS: u8 = 16;
 /// After how long the rings are asked again that have no room, or hold what the kernel would not send. Ours: the kernel reports
 /// room while a ring is less than half full, whatever it waits for.
 const RETRY: Duration = Duration::from_micros(200);
+/// The same where nothing has moved, time after time: the interface is down.
+const LONGEST_RETRY: Duration = Duration::from_millis(50);
 
 /// One worker's AF_XDP sockets, and its UDP sockets.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub struct XdpIo {
     detour: Batch,
     rest: Vec<Packet>,
     blocked: Option<Blocked>,
+    retry: Duration,
     counters: XdpCounters,
     fallbacks: Vec<Fallback>,
     /// How many of the sockets' fallbacks are among `fallbacks`.
@@ -106,6 +109,7 @@ impl XdpIo {
                 detour: Batch::with_limit(MAX_BATCH),
                 rest: Vec::with_capacity(MAX_BATCH),
                 blocked: None,
+                retry: RETRY,
                 counters: XdpCounters::default(),
                 fallbacks,
                 of_sockets,
@@ -358,13 +362,16 @@ impl PacketIo for XdpIo {
         let is_sockets_turn = self.turn.is_multiple_of(SOCKET_TURNS);
         let mut of_sockets = if is_sockets_turn { self.sockets.recv(pool, batch, drops) } else { Ok(0) };
         let mut received = 0;
-        let Self { part: Part { sockets: queues, frames, .. }, counters, .. } = self;
+        let mut is_stuck = false;
+        let Self { part: Part { sockets: queues, frames, .. }, counters, retry, .. } = self;
         let first = usize::from(self.turn).checked_rem(queues.len()).unwrap_or(0);
         let (before, from_first) = queues.split_at_mut(first);
         for queue in from_first.iter_mut().chain(before) {
             send::reap(queue, frames, counters);
-            if queue.transmit.pending() > 0 {
+            let pending = queue.transmit.pending();
+            if pending > 0 {
                 send::flush(queue, counters);
+                is_stuck |= queue.transmit.pending() == pending;
             }
             let mut into = receive::Into {
                 frames: &mut *frames,
@@ -375,6 +382,7 @@ impl PacketIo for XdpIo {
             };
             received += receive::receive(queue, self.receiving, &mut into);
         }
+        *retry = if is_stuck { (*retry * 2).min(LONGEST_RETRY) } else { RETRY };
         if !is_sockets_turn && received == 0 && !batch.is_full() {
             of_sockets = self.sockets.recv(pool, batch, drops);
         }
@@ -419,7 +427,7 @@ impl PacketIo for XdpIo {
     fn retry_after(&self) -> Option<Duration> {
         let is_waiting = |queue: &super::socket::QueueSocket| queue.transmit.has_pending();
         let is_left = !self.routes.is_gone() && self.part.sockets.iter().any(is_waiting);
-        (self.blocked == Some(Blocked::Ring) || is_left).then_some(RETRY)
+        (self.blocked == Some(Blocked::Ring) || is_left).then_some(self.retry)
     }
 }
 

@@ -15,6 +15,9 @@ use super::socket::{Copying, QueueSocket, Registration};
 use crate::rings::{StepDown, XdpCounters, XdpMode};
 use crate::{Error, Fallback};
 
+/// The most bytes of one worker's frames, which are pinned: with many queues their rings are shorter. Ours.
+const MOST_BYTES: usize = 128 << 20;
+
 /// One worker's part.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -201,7 +204,10 @@ impl Attempt<'_> {
     }
 
     fn bind_worker(&self, queues: Vec<u32>, copying: Copying) -> Result<(Vec<QueueSocket>, Frames), Error> {
-        let size = self.plan.config.ring_frames.max(64).next_power_of_two();
+        let wanted = self.plan.config.ring_frames.max(64).next_power_of_two();
+        let most = MOST_BYTES / (self.frame_bytes * (queues.len() + 1));
+        let fitting = u32::try_from(most.max(64)).map_or(wanted, |most| 1 << most.ilog2());
+        let size = wanted.min(fitting);
         // As many frames as the fill rings take, and as many for what is sent and what is in our hands.
         let count = size as usize * (queues.len() + 1);
         let fail = |error| Error::kernel("cannot make frames", error);

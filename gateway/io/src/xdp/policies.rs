@@ -21,8 +21,8 @@ const GET_POLICY: u16 = 0x15;
 const DUMP: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// The multicast group of policies (`XFRMNLGRP_POLICY`).
-const GROUP: u32 = 1 << 4;
+/// The multicast group of policies, as a bit (`XFRMGRP_POLICY`): `XFRMNLGRP_POLICY` is 4, and the first group is bit 0.
+const GROUP: u32 = 1 << 3;
 /// Attributes: templates of what protects, the mark, the interface that a policy is for.
 const TEMPLATES: u16 = 5;
 const MARK: u16 = 21;

@@ -130,7 +130,8 @@ impl Resolver {
         // What has gone and come back is another one, also under the same number.
         if self.is_gone || self.link.as_ref().is_some_and(|former| former.index != link.index) {
             self.mark_gone();
-            return Ok(Seen::Another);
+            // Before it is up it may get another MTU, by which frames are measured.
+            return Ok(if link.is_up { Seen::Another } else { Seen::Gone });
         }
         let before = self.filter();
         let (ipv4, ipv6) = self.questions.addresses(link.index)?;

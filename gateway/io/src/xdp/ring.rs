@@ -12,7 +12,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::net::xdp::XdpRingOffset;
 
@@ -91,6 +91,8 @@ impl<T: Entry> Ring<T> {
 
     /// Returns `true` if the kernel sleeps until it is woken.
     fn needs_wakeup(&self) -> bool {
+        // Our counter has to be visible before: the kernel sets the flag, then looks at the ring once more.
+        fence(Ordering::SeqCst);
         self.counter(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }

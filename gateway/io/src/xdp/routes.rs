@@ -35,6 +35,8 @@ const MOST_PEERS: usize = 1024;
 const REQUESTS: usize = 256;
 /// How often all is asked for anew: what the kernel has learnt of a path's MTU has no notice.
 const REFRESH: Duration = Duration::from_secs(5);
+/// The longest time between two attempts to open an interface that has come back.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Refreshes after which a peer that nobody sends to is removed.
 const IDLE_REFRESHES: u8 = 12;
 /// The least between two passes for notices, so that a storm of them costs little.
@@ -140,6 +142,8 @@ impl Routes {
                 generation: 0,
                 is_stale: false,
                 failure: None,
+                retry: None,
+                wait: REFRESH,
             };
             let thread = std::thread::Builder::new()
                 .name("xdp-routes".to_owned())
@@ -203,6 +207,9 @@ struct Maintainer {
     is_stale: bool,
     /// What failed last: it is tried again at every refresh and logged when it changes.
     failure: Option<String>,
+    /// When the interface may be opened again, after a failure, and how long it is waited for after the next.
+    retry: Option<Instant>,
+    wait: Duration,
 }
 
 impl Maintainer {
@@ -225,7 +232,7 @@ impl Maintainer {
         self.shared.is_gone.store(!matches!(seen, Seen::Same(_)), Ordering::Relaxed);
         match seen {
             Seen::Gone => {}
-            Seen::Another => self.reopen().map_err(|error| error.to_string())?,
+            Seen::Another => self.try_reopen()?,
             Seen::Same(is_changed) => {
                 let filter = self.resolver.filter();
                 renew(&mut self.is_stale, is_changed, || self.attachment.refresh(&filter))
@@ -233,6 +240,20 @@ impl Maintainer {
             }
         }
         of_policies
+    }
+
+    /// Takes the interface that has the name now. After a failure not before a while, which grows: attaching a program resets many
+    /// drivers, whose notices would be the next reason to try.
+    fn try_reopen(&mut self) -> Result<(), String> {
+        if self.retry.is_some_and(|retry| Instant::now() < retry) {
+            return self.failure.clone().map_or(Ok(()), Err);
+        }
+        let result = self.reopen().map_err(|error| error.to_string());
+        (self.retry, self.wait) = match result {
+            Ok(()) => (None, REFRESH),
+            Err(_) => (Some(Instant::now() + self.wait), (self.wait * 2).min(LONGEST_WAIT)),
+        };
+        result
     }
 
     /// Takes the interface that has the name now, and leaves each worker its part. Until a worker takes that, its packets go

@@ -1,6 +1,6 @@
 //! What is small, sleeps, or comes back: few frames, rings that the kernel leaves full, interfaces that are made anew.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use trieste_io::PacketIo as _;
 use trieste_io::poll::{Interest, Poller};
@@ -70,7 +70,6 @@ fn an_interface_that_was_made_anew_is_taken_again_by_every_worker() {
         cable.far.ip("link del vb");
         wait_until(|| far.xdp().rings().unwrap().mode.is_none());
         cable.join(1);
-        let returned = Instant::now();
         // By whichever way: nothing but what was under way is lost.
         wait_until(|| {
             from.push(b"welcome back").outer = to(FAR[0]);
@@ -79,7 +78,6 @@ fn an_interface_that_was_made_anew_is_taken_again_by_every_worker() {
             assert!(came.iter().all(|(_, bytes)| bytes == b"welcome back"));
             far.xdp().counters().received > before.received && !came.is_empty()
         });
-        assert!(returned.elapsed() < Duration::from_secs(5), "not at the next refresh only");
         warm_up(&mut side, &mut far, NEAR);
         let state = far.xdp().rings().unwrap();
         assert_eq!((state.mode, state.counters.reopened), (Some(mode), 1));
