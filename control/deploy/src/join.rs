@@ -17,15 +17,16 @@ mod prune;
 mod register;
 mod registered;
 mod takeover;
+mod upstreams;
 mod wait;
 
 pub use clusterset::ClustersetIps;
 pub use earlier::{Earlier, earlier, earlier_registered, kept};
-pub use gather::upstream_operator;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
 pub use registered::{install_service_discovery, prepare_registered, remove_service_discovery};
+pub use upstreams::upstream_operator;
 
 use std::time::Duration;
 

@@ -111,7 +111,8 @@ async fn leave_set(
     service_discovery::leave(server, &options.namespace, options.patience, steps).await?;
     let mut left = clean::nodes(server, options, GATEWAY, "Cleaning the gateway nodes", steps).await?;
     if let Some(member) = &found.member {
-        let local = found.is_broker_of(member).then_some(server);
+        // An account that somebody else has made, for whom the object stays, is not ours to remove.
+        let local = (options.keeps.is_empty() && found.is_broker_of(member)).then_some(server);
         leave::broker(server, account.or(local), member, options, steps).await?;
     }
     pools::hold_lists(server, options, steps).await?;

@@ -31,6 +31,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_RESYNC", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub resync: u64,
 
+    /// Whether objects of upstream's kinds (Broker, Submariner, ServiceDiscovery) are carried out as well as Fabrics, where upstream's
+    /// operator does not run. Experimental: its limits are in docs/operations/operator.md.
+    #[arg(long, env = "TRIESTE_SUBMARINER_OBJECTS", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub submariner_objects: bool,
+
     /// Whether one of several operators is elected to work, by a Lease.
     #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
     pub leader_election: bool,
@@ -57,7 +62,7 @@ mod tests {
         let options = Options::parse_from(["x", "--kubeconfig=/k"]);
         assert_eq!((options.namespace.as_str(), options.resync), (OPERATOR, 120));
         assert_eq!(options.metrics, Some("[::]:8083".parse().unwrap()));
-        assert!(options.leader_election);
+        assert!(options.leader_election && !options.submariner_objects);
         let off = Options::parse_from(["x", "--metrics=off", "--leader-election=false"]);
         assert!(off.metrics.is_none() && !off.leader_election);
         assert_eq!(parse_address(":9"), Ok(Some("[::]:9".parse().unwrap())));

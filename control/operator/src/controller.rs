@@ -38,6 +38,7 @@ pub struct OperatorStatus {
 /// finalizers are taken off. It begins with one once the worker has reported that no such operator is anywhere.
 #[derive(Debug, Default)]
 pub struct FabricController {
+    takes_upstreams: bool,
     sources: BTreeMap<Kind, Cache>,
     daemon_sets: Cache,
     deployments: Cache,
@@ -53,9 +54,9 @@ pub struct FabricController {
 }
 
 impl FabricController {
-    /// Returns a controller that has observed nothing.
-    pub fn new() -> Self {
-        Self::default()
+    /// Returns a controller that has observed nothing; of Fabrics alone, or of objects of upstream's kinds too.
+    pub fn new(takes_upstreams: bool) -> Self {
+        Self { takes_upstreams, ..Self::default() }
     }
 
     fn objects(&self) -> impl Iterator<Item = &Object> {
@@ -158,12 +159,15 @@ impl FabricController {
             }
         }
         let is_left = Part::ALL.iter().any(|part| wanted.metadata.has_finalizer(part.finalizer()));
+        let was_begun = Part::ALL.iter().any(|part| source.has_begun(*part));
         if source.is_of_upstream()
             && source.metadata.is_terminating()
             && self.is_responsible(source)
+            && was_begun
             && !is_left
         {
-            // Nobody else will: there is no operator of upstream's (any more).
+            // Nobody else will: there is no operator of upstream's (any more). Of what was never begun here something of upstream's
+            // may be left, which is its own operator's to remove.
             wanted.metadata.remove_finalizer(UPSTREAM_FINALIZER);
         }
         wanted
@@ -328,7 +332,8 @@ impl Controller for FabricController {
         let inside = [Kind::DaemonSet, Kind::Deployment].map(|kind| Watch::new(0, kind, NAMESPACE));
         // Before a member is begun gateways have no definition.
         let gateways = self.has_member().then(|| Watch::new(0, Kind::Gateway, NAMESPACE));
-        let sources = KINDS.map(|(kind, namespace)| Watch::new(0, kind, namespace));
+        let sources = KINDS.into_iter().filter(|(kind, _)| self.takes_upstreams || *kind == Kind::Fabric);
+        let sources = sources.map(|(kind, namespace)| Watch::new(0, kind, namespace));
         inside.into_iter().chain(gateways).chain(sources).collect()
     }
 

@@ -78,7 +78,7 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
         image: options.image.clone(),
         resync: Duration::from_secs(options.resync),
     };
-    let operator = spawn(store, tools, candidate.clone(), &options.namespace);
+    let operator = spawn(store, tools, candidate.clone(), &options.namespace, options.submariner_objects);
     let pages = Arc::new(State {
         status: operator.status.clone(),
         controller: operator.controller.metrics.clone(),
@@ -148,17 +148,24 @@ impl Operator {
 }
 
 /// Starts controller and worker on an API server. `namespace` is the one of the Lease, which Events that cannot be written are
-/// about.
+/// about; `takes_upstreams` as in [`FabricController::new`].
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub fn spawn(store: KubeStore, tools: Tools, candidate: Option<Candidate>, namespace: &str) -> Operator {
+pub fn spawn(
+    store: KubeStore,
+    tools: Tools,
+    candidate: Option<Candidate>,
+    namespace: &str,
+    takes_upstreams: bool,
+) -> Operator {
     let (sender, status) = watch::channel(OperatorStatus::default());
     let publish = move |status: &OperatorStatus| drop(sender.send_replace(status.clone()));
     let (reports, inputs) = futures::channel::mpsc::unbounded();
     let leadership = candidate.as_ref().map(Candidate::leadership);
     let fence = Fence::of(candidate, TAKE_OVER);
-    let controller = spawn_controller(store.clone(), fence, inputs.boxed(), publish);
+    let controller = FabricController::new(takes_upstreams);
+    let controller = spawn_controller(controller, store.clone(), fence, inputs.boxed(), publish);
     let (recorder, queue) = Recorder::of_many("trieste-operator");
     let about = ObjectKey::new(Kind::Lease, namespace, LEASE);
     let metrics = WorkerMetrics::default();
@@ -174,13 +181,14 @@ pub fn spawn(store: KubeStore, tools: Tools, candidate: Option<Candidate>, names
 /// # Panics
 /// Outside a tokio runtime.
 pub(crate) fn spawn_controller<S: Store>(
+    controller: FabricController,
     store: S,
     fence: Fence,
     reports: BoxStream<'static, Report>,
     publish: impl FnMut(&OperatorStatus) + Send + 'static,
 ) -> Handle {
     let limits = Limits { limits_objects: false, ..Limits::DEFAULT };
-    runner::spawn(FabricController::new(), vec![port(store)], fence, reports, limits, publish)
+    runner::spawn(controller, vec![port(store)], fence, reports, limits, publish)
 }
 
 /// What the pages are about.

@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 use trieste_control::api::{ClusterSpec, EndpointSpec, Fabric};
 
 use super::register::registration;
+use super::upstreams::upstream_operator;
 use crate::apply::missing_rights;
 use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
     GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, OVN_TLS_SECRET, PLUGIN_SYNC, PSK_SECRET, ROUTE_AGENT, SUBMARINER,
-    UPSTREAM_OPERATOR, cluster_account,
+    cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
@@ -274,21 +275,6 @@ fn membership(submariner: &Value) -> Option<Membership> {
     Some(Membership { cluster_id, broker: broker.trim_start_matches("https://").to_owned() })
 }
 
-/// Returns the namespace in which upstream's operator runs, if it does.
-///
-/// # Errors
-/// [`DeployError`] if the server does not answer.
-pub async fn upstream_operator(local: &Server) -> Result<Option<String>, DeployError> {
-    let all = local.list("apps/v1", "Deployment", None, "").await?;
-    let is_it = |set: &&Value| {
-        set["metadata"]["name"] == UPSTREAM_OPERATOR
-            && set["spec"]["replicas"] != 0
-            && set["metadata"]["deletionTimestamp"].is_null()
-    };
-    let namespace = all.iter().find(is_it).and_then(|set| set["metadata"]["namespace"].as_str());
-    Ok(namespace.map(str::to_owned))
-}
-
 /// Returns that the operator carries out the Submariner object, which says itself what is wanted: a command would change it below the
 /// hands of who wrote it.
 pub(super) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
@@ -451,7 +437,8 @@ mod tests {
         );
         assert_eq!(elsewhere(&server, "new").await.unwrap().len(), 2);
         assert!(operator(&server).await.unwrap().is_empty());
-        put("apps/v1", "Deployment", "operators", "submariner-operator");
+        fake.put(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "submariner-operator", "name": "submariner-operator"}}));
         assert_eq!(operator(&server).await.unwrap().len(), 1);
     }
 

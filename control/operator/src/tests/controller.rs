@@ -21,7 +21,7 @@ impl Bed {
         let fabric = json!({"apiVersion": "trieste.io/v1alpha1", "kind": "Fabric", "spec": spec,
             "metadata": {"name": "east", "uid": "u1", "generation": 1, "resourceVersion": "1",
                 "creationTimestamp": "2026-01-01T00:00:00Z"}});
-        let mut bed = Self { controller: FabricController::new(), fabric };
+        let mut bed = Self { controller: FabricController::new(false), fabric };
         bed.see(Kind::Fabric, &bed.fabric.clone());
         bed.list_gateways();
         bed

@@ -11,7 +11,7 @@ use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::runner::Fence;
 
 use self::bed::Subject;
-use crate::controller::OperatorStatus;
+use crate::controller::{FabricController, OperatorStatus};
 use crate::run::{LEASE, spawn_controller};
 
 #[path = "../../../tests/all/runner/faults/bed.rs"]
@@ -41,7 +41,10 @@ const SUBJECTS: [Subject; 1] = [Subject {
         let (sender, status) = watch::channel(OperatorStatus::default());
         let publish = move |status: &OperatorStatus| drop(sender.send_replace(status.clone()));
         let reports = stream::pending().boxed();
-        Box::new((spawn_controller(stores.faulty.clone(), fence, reports, publish), status))
+        Box::new((
+            spawn_controller(FabricController::new(true), stores.faulty.clone(), fence, reports, publish),
+            status,
+        ))
     },
     disturb: |stores, number| {
         stores.faulty.edit(Kind::Fabric, "east", |fabric| {

@@ -96,6 +96,8 @@ fn every_field_of_a_join_changes_what_is_asked_for() {
     let plain = shown_join(&JoinConfig::default()).unwrap();
     let more = [
         ("serviceDiscoveryEnabled", "false", "declines_service_discovery: true"),
+        ("missingNamespaces", "true", "answers_missing_namespaces: true"),
+        ("io", r#""auto""#, "outer_io: Some(Auto)"),
         ("gatewayCPU", r#""2""#, "gateway_cpu: CpuRequest(2000)"),
         ("routeAgentCPU", r#""250m""#, "route_agent_cpu: CpuRequest(250)"),
         ("priorityClassName", r#""own""#, "priority_class: Some(\"own\")"),
@@ -170,6 +172,7 @@ fn a_field_that_makes_no_sense_is_named() {
         ("clusterID", "A_b", "joinConfig.clusterID: "),
         ("globalnetCIDR", "242.0.0.0/16,242.1.0.0/16", "joinConfig.globalnetCIDR: is more than one"),
         ("activeGateways", "some", "joinConfig.activeGateways: "),
+        ("io", "some", "joinConfig.io: "),
         ("imagePullPolicy", "some", "joinConfig.imagePullPolicy: "),
     ] {
         let config: JoinConfig = serde_json::from_value(json!({field: value})).unwrap();

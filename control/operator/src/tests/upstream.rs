@@ -40,7 +40,7 @@ fn key(kind: Kind) -> ObjectKey {
 impl Bed {
     /// Begins with an operator of upstream's that has so many replicas, where there is one.
     fn new(operator: Option<u64>) -> Self {
-        let controller = FabricController::new();
+        let controller = FabricController::new(true);
         let mut bed = Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 };
         bed.list(Kind::Deployment, &operator.map(deployment).into_iter().collect::<Vec<_>>());
         bed.list(Kind::DaemonSet, &[]);

@@ -11,7 +11,7 @@ use trieste_deploy::discover::Given;
 use trieste_deploy::join::{self, ClustersetIps, Earlier, Join};
 use trieste_deploy::objects::names::BROKER_NAMESPACE;
 use trieste_deploy::objects::{
-    ActiveGateways, CpuRequest, HealthCheck, Image, MemberOptions, MemoryLimit, Proxy,
+    ActiveGateways, CpuRequest, HealthCheck, Image, MemberOptions, MemoryLimit, OuterIo, Proxy,
 };
 use trieste_deploy::preflight;
 use trieste_deploy::shares::Wish;
@@ -142,6 +142,13 @@ pub(super) fn fill_cables(config: &JoinConfig, member: &mut MemberOptions) -> Re
                 .ok_or_else(|| FieldError::new("joinConfig.activeGateways", "is neither all nor one"))?,
         ),
     };
+    member.outer_io = match config.io.as_deref() {
+        None => None,
+        Some(word) => Some(
+            OuterIo::parse(word)
+                .ok_or_else(|| FieldError::new("joinConfig.io", "is none of sockets, af-xdp and auto"))?,
+        ),
+    };
     Ok(())
 }
 
@@ -198,6 +205,7 @@ fn memory(field: &'static str, text: Option<&str>, default: MemoryLimit) -> Resu
 
 pub(super) fn fill_names(config: &JoinConfig, member: &mut MemberOptions) {
     member.declines_service_discovery = !config.service_discovery_enabled;
+    member.answers_missing_namespaces = config.missing_namespaces;
     if !config.custom_domains.is_empty() {
         member.custom_domains.clone_from(&config.custom_domains);
     }

@@ -98,6 +98,7 @@ const WORDS: &[(&str, &str)] = &[
     ("--globalnet-cidr-range", "brokerConfig.globalnetCIDRRange"),
     ("--globalnet-cluster-size", "joinConfig.globalnetClusterSize"),
     ("--ignore-requirements", "joinConfig.ignoreRequirements"),
+    ("--missing-namespaces", "joinConfig.missingNamespaces"),
     ("--nat-discovery-port", "joinConfig.natDiscoveryPort"),
     ("--nattport", "joinConfig.nattPort"),
     ("--replace-psk", "joinConfig.replacePSK"),

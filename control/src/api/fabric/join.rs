@@ -137,12 +137,19 @@ pub struct JoinConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["all", "one"]))]
     pub active_gateways: Option<String>,
+    /// How gateways send and receive outer packets: through the kernel's sockets, by AF_XDP, or by AF_XDP where nothing is copied.
+    /// With the last two they have further rights. Sockets where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["sockets", "af-xdp", "auto"]))]
+    pub io: Option<String>,
     /// Whether there is a Service of type LoadBalancer that leads to the active gateway.
     pub load_balancer_enabled: bool,
     /// Whether nobody outside is asked for the public address.
     pub air_gapped: bool,
     /// Whether the cluster takes part in service discovery, if the broker has it.
     pub service_discovery_enabled: bool,
+    /// Whether names of services are answered whose namespace the cluster does not have.
+    pub missing_namespaces: bool,
     /// Domains beside clusterset.local; the broker's where none is given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 253)))]
@@ -256,9 +263,11 @@ impl Default for JoinConfig {
             label_gateway: true,
             gateways: 1,
             active_gateways: None,
+            io: None,
             load_balancer_enabled: false,
             air_gapped: false,
             service_discovery_enabled: true,
+            missing_namespaces: false,
             custom_domains: Vec::new(),
             coredns_custom_config_map: None,
             node_taint: false,

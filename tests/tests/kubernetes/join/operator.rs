@@ -64,7 +64,7 @@ impl Bed {
             image: Image::default().reference,
             resync: Duration::from_secs(5),
         };
-        spawn(KubeStore::new(Access::kubeconfig(path, None)), tools, None, OPERATOR)
+        spawn(KubeStore::new(Access::kubeconfig(path, None)), tools, None, OPERATOR, true)
     }
 
     fn apply_fabric(&self, name: &str, spec: &Value) -> anyhow::Result<Value> {
@@ -187,8 +187,15 @@ fn operator_makes_of_fabrics_what_the_commands_make_and_leaves_nothing() {
     let operators = [("east", &east), ("west", &west)].map(|(name, bed)| {
         let path = bed.operator_kubeconfig();
         let program = programs::path("trieste-operator").unwrap();
-        let words =
-            ["--kubeconfig", path.to_str().unwrap(), "--metrics=off", "--resync=5", "--identity", name];
+        let words = [
+            "--kubeconfig",
+            path.to_str().unwrap(),
+            "--metrics=off",
+            "--resync=5",
+            "--identity",
+            name,
+            "--submariner-objects",
+        ];
         Daemon::start(&lab, &format!("operator-{name}"), &Run::new(&program).args(words)).unwrap()
     });
     let spec = json!({"brokerConfig": east.broker_spec(), "joinConfig": east.member_spec(None)});
