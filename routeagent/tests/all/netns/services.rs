@@ -192,7 +192,10 @@ fn the_table_follows_back_ends_a_second_run_plans_nothing_and_uninstall_removes_
             && !table.contains("dnat ip to 10.1.4.10:8080")
     });
     put_slice(&lab, "host", 9090, &[("172.31.4.22", "a-w2"), ("10.1.4.13", "a-w2")]);
-    eventually("with affinity by address alone", || table(&lab, "w2").contains("jhash ip saddr mod 64"));
+    eventually("with affinity by address alone, with both back ends", || {
+        let table = table(&lab, "w2");
+        table.contains("jhash ip saddr mod 64") && table.contains("10.1.4.13")
+    });
 
     for damage in [
         "delete table inet trieste-services",
