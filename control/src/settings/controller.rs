@@ -43,6 +43,8 @@ pub fn spawn<S: Store>(store: S, namespace: &str, publish: impl FnMut(&Seen) + S
 pub struct SettingsController {
     watch: Watch,
     newest: Seen,
+    /// Whether it was listed since a request was refused last.
+    is_listed: bool,
     /// What is published: the newest after a burst has ended.
     seen: Seen,
 }
@@ -52,7 +54,7 @@ impl SettingsController {
     #[must_use]
     pub fn new(namespace: &str) -> Self {
         let watch = Watch::one(0, &ObjectKey::new(Kind::ConfigMap, namespace, OBJECT));
-        Self { watch, newest: Seen::Nothing, seen: Seen::Nothing }
+        Self { watch, newest: Seen::Nothing, is_listed: false, seen: Seen::Nothing }
     }
 
     /// Returns what was observed last.
@@ -92,7 +94,10 @@ impl Controller for SettingsController {
     }
 
     fn observe(&mut self, _: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
+        // Upstream's accounts may list it and not watch it: it is read at each attempt then, and nothing is missing.
+        let was_listed = std::mem::replace(&mut self.is_listed, matches!(event, StoreEvent::Listed(_)));
         self.newest = match event {
+            StoreEvent::Unavailable(StoreError::Forbidden { .. }) if was_listed => return Vec::new(),
             StoreEvent::Applied(object) => read(Some(&object)),
             StoreEvent::Listed(objects) => read(objects.first()),
             StoreEvent::Deleted(_) => read(None),

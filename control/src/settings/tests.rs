@@ -188,6 +188,18 @@ fn an_outage_changes_nothing_and_a_right_that_is_missing_is_shown() {
     assert_eq!(controller.newest(), &Seen::Data(data(&[("weight", "7")])));
     controller.observe(&watch, StoreEvent::Listed(Vec::new()), now);
     assert_eq!(controller.newest(), &Seen::Data(Data::new()));
+    // Who may list it alone has read it; who may not do that either has not.
+    let refuses = |controller: &mut SettingsController| {
+        let refusal = StoreError::Forbidden {
+            operation: "watch".to_owned(),
+            source: std::io::Error::other("no right"),
+        };
+        controller.observe(&watch, StoreEvent::Unavailable(refusal), now)
+    };
+    assert!(refuses(&mut controller).is_empty());
+    assert_eq!(controller.newest(), &Seen::Data(Data::new()));
+    refuses(&mut controller);
+    assert!(matches!(controller.newest(), Seen::Unread(_)), "{:?}", controller.newest());
 }
 
 #[tokio::test]
