@@ -8,7 +8,7 @@ use std::fmt;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgMatches, Command};
 
-use crate::settings::Data;
+use crate::settings::{Data, Refusal};
 use crate::version::upstream_component;
 
 pub use options::{LogOptions, StoreOptions};
@@ -42,7 +42,7 @@ pub fn matches(
 /// given the setting of its name, if there is one. Settings that no flag has are left out.
 ///
 /// # Errors
-/// The error of clap, also for a setting; [`refused_flag`] names it.
+/// The error of clap, also for a setting; [`refusal`] names it.
 pub fn matches_with(
     command: Command,
     arguments: impl IntoIterator<Item = OsString>,
@@ -67,18 +67,13 @@ pub fn matches_with(
     without_empty(command, &variable, empty_texts).try_get_matches_from(arguments)
 }
 
-/// Returns the name of the flag that an error of [`matches_with`] is about, without its dashes.
-pub fn refused_flag(error: &clap::Error) -> Option<String> {
-    let named = error.get(ContextKind::InvalidArg)?.to_string();
-    let name = named.trim_start_matches('-').split([' ', '=', '[']).next()?;
-    Some(name.to_owned())
-}
-
-/// Returns what an error says first, in one line.
-pub fn first_line(error: &clap::Error) -> String {
+/// Returns an error of [`matches_with`] as the refusal of a setting: the flag that it is about, without its dashes, and its first line.
+pub fn refusal(error: &clap::Error) -> Refusal {
+    let named = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let name = named.as_deref().and_then(|text| text.trim_start_matches('-').split([' ', '=', '[']).next());
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    Refusal { key: name.map(str::to_owned), problem: line.strip_prefix("error: ").unwrap_or(line).to_owned() }
 }
 
 /// Keeps a command and its subcommands from reading variables that are empty.

@@ -243,10 +243,7 @@ impl Options {
     /// [`Refusal`] of a setting.
     pub fn with_settings(&self, settings: &Data) -> Result<Self, Refusal> {
         let read = Self::read(self.arguments.0.clone(), |name| std::env::var_os(name), settings);
-        let read = read.map_err(|error| Refusal {
-            key: command_line::refused_flag(&error),
-            problem: command_line::first_line(&error),
-        })?;
+        let read = read.map_err(|error| command_line::refusal(&error))?;
         let refused = |error: anyhow::Error| Refusal { key: None, problem: format!("{error:#}") };
         read.node().map_err(refused)?;
         Ok(read)

@@ -46,10 +46,9 @@ impl LiveSettings {
         let read =
             settings::at_start(store, &options.namespace, Program::RouteAgent, &options.state_dir).await;
         let options = Arc::new(options.clone());
-        let accepts = |wanted: &Data| options.with_settings(wanted).map(drop);
-        let (standing, taken) = Standing::at_start(Program::RouteAgent, &read, accepts);
-        match options.with_settings(standing.in_force()) {
-            Ok(with) => Ok((Self { options, standing, taken }, with)),
+        let compose = |wanted: &Data| options.with_settings(wanted);
+        match Standing::at_start(Program::RouteAgent, &read, compose) {
+            Ok((standing, taken, with)) => Ok((Self { options, standing, taken }, with)),
             Err(Refusal { problem, .. }) => bail!("{problem}"),
         }
     }
@@ -57,9 +56,9 @@ impl LiveSettings {
     /// Takes what the ConfigMap says. Returns the options with it, if anything has changed that takes effect at once.
     fn take(&mut self, data: &Data) -> Option<Options> {
         let options = Arc::clone(&self.options);
-        self.taken = self.standing.take(data, |wanted| options.with_settings(wanted).map(drop));
-        let with = self.taken.has_changed.then(|| options.with_settings(self.standing.in_force()));
-        with?.ok()
+        let (taken, with) = self.standing.take(data, |wanted| options.with_settings(wanted));
+        self.taken = taken;
+        with.filter(|_| self.taken.has_changed)
     }
 
     /// Starts to follow the ConfigMap, for as long as the task runs.
@@ -159,10 +158,11 @@ mod tests {
         assert_eq!((with.health_check_interval, with.close_grace), (7, 9));
         let with = options(&["--health-check-interval=3"]).with_settings(&settings).unwrap();
         assert_eq!((with.health_check_interval, with.close_grace), (3, 9));
-        let accepts = |wanted: &Data| options(&[]).with_settings(wanted).map(drop);
-        let (mut standing, _) = Standing::at_start(Program::RouteAgent, &settings::Read::default(), accepts);
+        let compose = |wanted: &Data| options(&[]).with_settings(wanted);
+        let read = settings::Read::default();
+        let (mut standing, ..) = Standing::at_start(Program::RouteAgent, &read, compose).unwrap();
         for (key, value) in [("metrics", "here"), ("tun-name", "a/b")] {
-            let taken = standing.take(&data(&[(key, value), ("close-grace", "9")]), accepts);
+            let (taken, _) = standing.take(&data(&[(key, value), ("close-grace", "9")]), compose);
             let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();
             assert_eq!(keys, [key], "{taken:?}");
             assert!(!standing.in_force().contains_key(key));

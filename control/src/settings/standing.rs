@@ -57,22 +57,31 @@ pub struct Standing {
 
 impl Standing {
     /// Returns those of a program that starts with what was read, and in the place of values that cannot be with those that were in
-    /// force before; `accepts` is as in [`Self::take`].
-    pub fn at_start(
+    /// force before; and the configuration with them. `compose` is as in [`Self::take`].
+    ///
+    /// # Errors
+    /// What a start without settings is refused for.
+    pub fn at_start<C>(
         program: Program,
         read: &Read,
-        mut accepts: impl FnMut(&Data) -> Result<(), Refusal>,
-    ) -> (Self, Taken) {
+        mut compose: impl FnMut(&Data) -> Result<C, Refusal>,
+    ) -> Result<(Self, Taken, C), Refusal> {
         let mut standing = Self { program, started: Data::new(), in_force: Data::new() };
-        standing.take(&read.before, &mut accepts);
-        let taken = standing.take(&read.data, accepts);
+        standing.take(&read.before, &mut compose);
+        let (taken, config) = standing.take(&read.data, &mut compose);
         standing.started.clone_from(&standing.in_force);
-        (standing, Taken { waiting: BTreeSet::new(), ..taken })
+        let config = config.map_or_else(|| compose(&standing.in_force), Ok)?;
+        Ok((standing, Taken { waiting: BTreeSet::new(), ..taken }, config))
     }
 
-    /// Takes what the ConfigMap says. A value that cannot be is not taken, and the one before it stays; `accepts` says whether
-    /// values can be together, beside what is otherwise configured.
-    pub fn take(&mut self, data: &Data, mut accepts: impl FnMut(&Data) -> Result<(), Refusal>) -> Taken {
+    /// Takes what the ConfigMap says. A value that cannot be is not taken, and the one before it stays; `compose` puts values
+    /// together with what is otherwise configured, or refuses them. Returns the configuration with the values in force too, unless
+    /// even those before are refused.
+    pub fn take<C>(
+        &mut self,
+        data: &Data,
+        mut compose: impl FnMut(&Data) -> Result<C, Refusal>,
+    ) -> (Taken, Option<C>) {
         let mut problems = Vec::new();
         let mut wanted = Data::new();
         for (key, value) in data {
@@ -86,10 +95,10 @@ impl Standing {
                 Err((problem, is_unknown)) => self.keep(key, problem, is_unknown, &mut wanted, &mut problems),
             }
         }
-        self.settle(&mut wanted, &mut problems, &mut accepts);
+        let config = self.settle(&mut wanted, &mut problems, &mut compose);
         let has_changed = has_other(&self.in_force, &wanted, Effect::Live);
         self.in_force = wanted;
-        Taken { has_changed, problems, waiting: self.waiting() }
+        (Taken { has_changed, problems, waiting: self.waiting() }, config)
     }
 
     /// Returns the values in force, of what takes effect at the next start too.
@@ -98,30 +107,34 @@ impl Standing {
     }
 
     /// Goes back to what was in force until the program takes it.
-    fn settle(
+    fn settle<C>(
         &self,
         wanted: &mut Data,
         problems: &mut Vec<Problem>,
-        accepts: &mut impl FnMut(&Data) -> Result<(), Refusal>,
-    ) {
+        compose: &mut impl FnMut(&Data) -> Result<C, Refusal>,
+    ) -> Option<C> {
         // Each round gives up one value at least.
         for _ in 0..=wanted.len() {
-            let Err(refusal) = accepts(wanted) else { return };
+            let refusal = match compose(wanted) {
+                Ok(config) => return Some(config),
+                Err(refusal) => refusal,
+            };
             let is_new = |key: &&String| wanted.get(*key) != self.in_force.get(*key);
             let named = refusal.key.as_ref().filter(|key| wanted.contains_key(*key)).filter(is_new);
             // Of several that may be at fault the one without which the rest can be.
-            let is_alone = |key: &&String| accepts(&self.without(wanted, key)).is_ok();
+            let is_alone = |key: &&String| compose(&self.without(wanted, key)).is_ok();
             let at_fault = named.or_else(|| wanted.keys().filter(is_new).find(is_alone));
             let Some(key) = at_fault.or_else(|| wanted.keys().find(is_new)).cloned() else { break };
             wanted.remove(&key);
             self.keep(&key, refusal.problem, false, wanted, problems);
         }
-        if let Err(refusal) = accepts(wanted) {
+        let result = compose(wanted).map_err(|refusal| {
             // What was in force cannot be the reason: something else is.
             wanted.clone_from(&self.in_force);
             let key = refusal.key.unwrap_or_default();
             problems.push(Problem { key, problem: refusal.problem, stays: None, is_unknown: false });
-        }
+        });
+        result.ok()
     }
 
     /// Returns values with the one of a key that was in force before.

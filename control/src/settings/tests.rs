@@ -21,7 +21,7 @@ fn object(entries: &[(&str, &str)]) -> Object {
 
 fn started(entries: &[(&str, &str)]) -> Standing {
     let read = Read { data: data(entries), ..Read::default() };
-    Standing::at_start(Program::Gateway, &read, |_| Ok(())).0
+    Standing::at_start(Program::Gateway, &read, |_| Ok(())).unwrap().0
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn values_are_checked_and_their_bounds_named() {
 #[test]
 fn a_bad_value_is_named_and_the_one_before_it_stays() {
     let mut standing = started(&[("path-probe-interval", "50"), ("workers", "2")]);
-    let taken =
+    let (taken, _) =
         standing.take(&data(&[("path-probe-interval", "4"), ("workers", "2"), ("wrokers", "3")]), |_| Ok(()));
     assert!(!taken.has_changed && taken.waiting.is_empty());
     assert_eq!(standing.in_force(), &data(&[("path-probe-interval", "50"), ("workers", "2")]));
@@ -88,7 +88,7 @@ fn a_bad_value_is_named_and_the_one_before_it_stays() {
         taken.problems.iter().map(|problem| (problem.key.as_str(), problem.stays.as_deref())).collect();
     assert_eq!(shown, [("path-probe-interval", Some("50")), ("wrokers", None)]);
     assert!(taken.problems[1].is_unknown);
-    let taken = standing.take(&data(&[("path-probe-interval", "60"), ("workers", "2")]), |_| Ok(()));
+    let (taken, _) = standing.take(&data(&[("path-probe-interval", "60"), ("workers", "2")]), |_| Ok(()));
     assert!(taken.has_changed && taken.problems.is_empty());
 }
 
@@ -98,7 +98,7 @@ fn what_was_in_force_before_a_start_stays_where_a_value_cannot_be() {
         before: data(&[("allow-remote-cidrs", "10.5.0.0/16"), ("workers", "2"), ("weight", "7")]),
         data: data(&[("allow-remote-cidrs", "10.5.0.0/33"), ("workers", "4")]),
     };
-    let (standing, taken) = Standing::at_start(Program::Gateway, &read, |_| Ok(()));
+    let (standing, taken, ()) = Standing::at_start(Program::Gateway, &read, |_| Ok(())).unwrap();
     assert_eq!(standing.in_force(), &data(&[("allow-remote-cidrs", "10.5.0.0/16"), ("workers", "4")]));
     assert_eq!(taken.problems.len(), 1, "{taken:?}");
     assert_eq!(taken.problems[0].stays.as_deref(), Some("10.5.0.0/16"));
@@ -108,13 +108,16 @@ fn what_was_in_force_before_a_start_stays_where_a_value_cannot_be() {
 #[test]
 fn what_a_restart_takes_waits_until_it_is_as_at_the_start_again() {
     let mut standing = started(&[("workers", "2")]);
-    let taken = standing.take(&data(&[("workers", "4"), ("io", "auto")]), |_| Ok(()));
+    let (taken, _) = standing.take(&data(&[("workers", "4"), ("io", "auto")]), |_| Ok(()));
     assert_eq!(taken.waiting, BTreeSet::from(["io", "workers"]));
     assert!(!taken.has_changed);
-    assert_eq!(standing.take(&data(&[]), |_| Ok(())).waiting, BTreeSet::from(["workers"]));
-    assert!(standing.take(&data(&[("workers", "2")]), |_| Ok(())).waiting.is_empty());
+    assert_eq!(standing.take(&data(&[]), |_| Ok(())).0.waiting, BTreeSet::from(["workers"]));
+    assert!(standing.take(&data(&[("workers", "2")]), |_| Ok(())).0.waiting.is_empty());
     // Of another program's settings nothing is said.
-    assert_eq!(standing.take(&data(&[("workers", "2"), ("close-grace", "9")]), |_| Ok(())), Taken::default());
+    assert_eq!(
+        standing.take(&data(&[("workers", "2"), ("close-grace", "9")]), |_| Ok(())).0,
+        Taken::default()
+    );
 }
 
 #[test]
@@ -129,17 +132,18 @@ fn values_that_cannot_be_together_are_given_up_one_by_one() {
         }
     };
     let wanted = data(&[("lease-duration", "3"), ("weight", "7")]);
-    let taken = standing.take(&wanted, refuses(Some("lease-duration")));
+    let (taken, _) = standing.take(&wanted, refuses(Some("lease-duration")));
     assert_eq!(standing.in_force(), &data(&[("lease-duration", "15"), ("weight", "7")]));
     assert!(taken.has_changed && taken.problems[0].problem.contains("renew-deadline"));
     // A program that does not name the key, and one that takes nothing at all.
-    let taken =
+    let (taken, _) =
         standing.take(&data(&[("lease-duration", "3"), ("weight", "8"), ("debug", "true")]), refuses(None));
     assert_eq!(taken.problems.len(), 1, "{taken:?}");
     assert_eq!(standing.in_force().get("debug").map(String::as_str), Some("true"));
     standing.take(&wanted, refuses(None));
     assert_eq!(standing.in_force(), &data(&[("lease-duration", "15"), ("weight", "7")]));
-    let taken = standing.take(&wanted, |_| Err(Refusal { key: None, problem: "never".to_owned() }));
+    let (taken, _) =
+        standing.take(&wanted, |_| Err::<(), _>(Refusal { key: None, problem: "never".to_owned() }));
     assert_eq!(standing.in_force(), &data(&[("lease-duration", "15"), ("weight", "7")]));
     assert!(!taken.has_changed && !taken.problems.is_empty());
 }
@@ -150,7 +154,7 @@ fn conditions_name_key_value_and_range_and_the_command_that_restarts() {
     let reporter = Reporter::new(conditions.clone(), Program::Gateway, "ns");
     let mut standing = started(&[("weight", "7")]);
     let wanted = data(&[("weight", "0"), ("workers", "4"), ("udp-port", "1")]);
-    reporter.taken(&standing.take(&wanted, |_| Ok(())));
+    reporter.taken(&standing.take(&wanted, |_| Ok(())).0);
     let shown: Vec<(String, String)> =
         conditions.list().into_iter().map(|one| (one.name, one.message)).collect();
     let expected = [
@@ -170,7 +174,7 @@ fn conditions_name_key_value_and_range_and_the_command_that_restarts() {
     assert_eq!(shown, expected.map(|(name, message)| (name.to_owned(), message.to_owned())));
     reporter.unread("no right");
     assert_eq!(conditions.list().len(), 4);
-    reporter.taken(&standing.take(&data(&[("weight", "8")]), |_| Ok(())));
+    reporter.taken(&standing.take(&data(&[("weight", "8")]), |_| Ok(())).0);
     assert!(conditions.list().is_empty());
 }
 

@@ -36,10 +36,9 @@ impl<'a> LiveSettings<'a> {
         without: &Config,
     ) -> anyhow::Result<(Self, Config)> {
         let read = read(without)?;
-        let accepts = |wanted: &Data| config(command_line, wanted).map(drop);
-        let (standing, taken) = Standing::at_start(Program::Gateway, &read, accepts);
-        let config = config(command_line, standing.in_force());
-        let config = config.map_err(|refusal| anyhow::anyhow!("{}", refusal.problem))?;
+        let compose = |wanted: &Data| config(command_line, wanted);
+        let (standing, taken, config) = Standing::at_start(Program::Gateway, &read, compose)
+            .map_err(|refusal| anyhow::anyhow!("{}", refusal.problem))?;
         Ok((Self { command_line, standing, taken }, config))
     }
 
@@ -51,9 +50,9 @@ impl<'a> LiveSettings<'a> {
     /// Takes what the ConfigMap says. Returns the configuration with it, if anything has changed that takes effect at once.
     pub(crate) fn take(&mut self, data: &Data) -> Option<Config> {
         let command_line = self.command_line;
-        self.taken = self.standing.take(data, |wanted| config(command_line, wanted).map(drop));
-        let config = self.taken.has_changed.then(|| config(command_line, self.standing.in_force()));
-        config?.ok()
+        let (taken, config) = self.standing.take(data, |wanted| config(command_line, wanted));
+        self.taken = taken;
+        config.filter(|_| self.taken.has_changed)
     }
 }
 

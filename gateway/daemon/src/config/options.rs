@@ -281,10 +281,7 @@ impl CommandLine {
             return Ok(self.clone());
         }
         let read = Self::read(self.arguments.0.clone(), |name| std::env::var_os(name), settings);
-        read.map_err(|error| Refusal {
-            key: command_line::refused_flag(&error),
-            problem: command_line::first_line(&error),
-        })
+        read.map_err(|error| command_line::refusal(&error))
     }
 
     /// Reads the file, if one is named, and makes sense of everything.

@@ -101,8 +101,8 @@ fn a_flag_goes_before_the_configmap_and_that_before_what_else_there_is() {
 #[test]
 fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
     let command_line = command_line(&[]);
-    let accepts = |wanted: &Data| config(&command_line, wanted).map(drop);
-    let (mut standing, _) = Standing::at_start(Program::Gateway, &Read::default(), accepts);
+    let compose = |wanted: &Data| config(&command_line, wanted);
+    let (mut standing, ..) = Standing::at_start(Program::Gateway, &Read::default(), compose).unwrap();
     for (key, value) in [
         ("lease-duration", "3"),
         ("cpus", "first"),
@@ -110,7 +110,7 @@ fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
         ("ipsec.esp-proposals", "3des"),
         ("tun-name", "a/b"),
     ] {
-        let taken = standing.take(&data(&[(key, value), ("weight", "7")]), accepts);
+        let (taken, _) = standing.take(&data(&[(key, value), ("weight", "7")]), compose);
         let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, [key], "{taken:?}");
         assert_eq!(standing.in_force(), &data(&[("weight", "7")]), "{key}");
