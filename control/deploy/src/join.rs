@@ -116,13 +116,27 @@ pub struct Plan {
 impl Plan {
     /// Returns the member's objects, but for those that are left to others.
     fn objects(&self, member: &MemberOptions) -> Vec<Manifest> {
-        let all = objects::member(member).into_iter();
-        let is_left = |manifest: &Manifest| {
-            let place = ObjectRef::of(manifest.as_value());
-            self.left.iter().flatten().any(|left| place.as_ref() == Some(left))
-        };
-        all.filter(|manifest| !is_left(manifest)).collect()
+        without(objects::member(member), self.left.as_deref().unwrap_or_default())
     }
+}
+
+/// Returns objects but for those that are left to others.
+fn without(mut manifests: Vec<Manifest>, left: &[ObjectRef]) -> Vec<Manifest> {
+    manifests
+        .retain(|manifest| ObjectRef::of(manifest.as_value()).is_none_or(|place| !left.contains(&place)));
+    manifests
+}
+
+/// Discovers the networks that a join announces, and describes them.
+async fn announced(local: &Server, options: &Join, steps: &mut dyn Steps) -> Result<Network, DeployError> {
+    steps.begin("Discovering network details");
+    let found = discover(local, &options.given).await?;
+    let network = Network { extra: options.member.extra_cidrs.clone(), ..found };
+    for line in describe(&network) {
+        steps.remark(Outcome::Success, &line);
+    }
+    steps.end(Outcome::Success);
+    Ok(network)
 }
 
 /// Finds out all that a join needs, and checks it. Nothing is changed.
@@ -136,13 +150,7 @@ pub async fn prepare(
     ask: &mut dyn Ask,
     steps: &mut dyn Steps,
 ) -> Result<Plan, DeployError> {
-    steps.begin("Discovering network details");
-    let found = discover(local, &options.given).await?;
-    let network = Network { extra: options.member.extra_cidrs.clone(), ..found };
-    for line in describe(&network) {
-        steps.remark(Outcome::Success, &line);
-    }
-    steps.end(Outcome::Success);
+    let network = announced(local, options, steps).await?;
 
     steps.begin("Gathering relevant information from Broker");
     let there = gather::from_broker(broker, &options.member).await?;

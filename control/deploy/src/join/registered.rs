@@ -3,13 +3,12 @@
 
 use trieste_control::steps::{Outcome, Steps};
 
-use super::{Join, Plan, check, complete, describe, gateways, gather, names, peers};
+use super::{Join, Plan, announced, check, complete, gateways, gather, names, peers, without};
 use crate::apply::{apply_all, define, missing_rights, remove};
-use crate::discover::{Network, discover};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{BROKER_SECRET, MANAGED_BY_LABEL, TRIESTE};
-use crate::objects::{self, Manifest, MemberOptions};
+use crate::objects::{self, MemberOptions};
 use crate::preflight::{self, conclude};
 use crate::server::Server;
 use crate::service_discovery;
@@ -26,13 +25,7 @@ pub async fn prepare_registered(
     driver_before: Option<&str>,
     steps: &mut dyn Steps,
 ) -> Result<Plan, DeployError> {
-    steps.begin("Discovering network details");
-    let found = discover(local, &options.given).await?;
-    let network = Network { extra: options.member.extra_cidrs.clone(), ..found };
-    for line in describe(&network) {
-        steps.remark(Outcome::Success, &line);
-    }
-    steps.end(Outcome::Success);
+    let network = announced(local, options, steps).await?;
 
     steps.begin("Checking requirements");
     let (there, unread) = gather::from_own_broker(broker, &options.member).await;
@@ -74,10 +67,7 @@ pub async fn install_service_discovery(
     left: &[ObjectRef],
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let all = objects::service_discovery(member).into_iter();
-    let is_left =
-        |manifest: &Manifest| ObjectRef::of(manifest.as_value()).is_some_and(|place| left.contains(&place));
-    let wanted: Vec<Manifest> = all.filter(|manifest| !is_left(manifest)).collect();
+    let wanted = without(objects::service_discovery(member), left);
     steps.begin("Checking requirements");
     let mut findings = preflight::image(&member.image.reference);
     findings.extend(preflight::rights(&missing_rights(local, &wanted, &[]).await?));
