@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use trieste_control::api::{Kind, Object, ObjectKey, ObjectMeta, annotation, check_cluster_id};
+use trieste_control::api::{
+    Kind, MAX_PREFERENCE_LEN, Object, ObjectKey, ObjectMeta, annotation, check_routing,
+};
 use trieste_control::store::{AnyStore, Location, Store, StoreError, modify};
 use trieste_dns::Routing;
 
@@ -13,8 +15,6 @@ use super::output::remark;
 
 /// The namespace of stores and contexts that name none.
 const DEFAULT_NAMESPACE: &str = "default";
-/// The longest choice among clusters that discovery agents take, in bytes.
-const LONGEST_ROUTING: usize = 4_200;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ExportArgs {
@@ -53,13 +53,10 @@ struct ChoiceArgs {
 /// Checks a choice among clusters as the discovery agent does, which ignores others, and takes it as it is.
 fn routing(text: &str) -> Result<String, String> {
     text.parse::<Routing>().map_err(|error| error.to_string())?;
-    if text.len() > LONGEST_ROUTING {
-        return Err(format!("it is longer than {LONGEST_ROUTING} bytes"));
+    if text.len() > MAX_PREFERENCE_LEN {
+        return Err(format!("it is longer than {MAX_PREFERENCE_LEN} bytes"));
     }
-    for id in text.trim().strip_prefix("failover=").into_iter().flat_map(|list| list.split(',')) {
-        check_cluster_id(&id.trim().to_ascii_lowercase())
-            .map_err(|error| format!("of its clusters one {error}"))?;
-    }
+    check_routing(text)?;
     Ok(text.to_owned())
 }
 

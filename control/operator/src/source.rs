@@ -7,7 +7,9 @@ use trieste_control::api::{
     Broker, BrokerInfoRef, BrokerSpec, Fabric, Kind, Object, ObjectKey, ObjectMeta, Resource as _,
     ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
 };
-use trieste_deploy::objects::names::{BROKER_NAMESPACE, MANAGED_BY_LABEL, NAMESPACE, TRIESTE};
+use trieste_deploy::objects::names::{
+    BROKER, BROKER_NAMESPACE, MANAGED_BY_LABEL, NAMESPACE, SERVICE_DISCOVERY, SUBMARINER, TRIESTE,
+};
 
 use crate::order::Part;
 
@@ -46,11 +48,11 @@ impl Source {
         let is = |kind, name| object.kind == kind && object.metadata.name == name;
         let content = if object.kind == Kind::Fabric {
             Content::Fabric(Box::new(Fabric::from_object(object).ok()?))
-        } else if is(Kind::Broker, Broker::NAME) {
+        } else if is(Kind::Broker, BROKER) {
             Content::Broker(Broker::from_object(object).ok()?.spec.unwrap_or_default())
-        } else if is(Kind::Submariner, Submariner::NAME) {
+        } else if is(Kind::Submariner, SUBMARINER) {
             Content::Submariner(Box::new(Submariner::from_object(object).ok()?.spec?))
-        } else if is(Kind::ServiceDiscovery, ServiceDiscovery::NAME) {
+        } else if is(Kind::ServiceDiscovery, SERVICE_DISCOVERY) {
             Content::ServiceDiscovery(Box::new(ServiceDiscovery::from_object(object).ok()?.spec?))
         } else {
             return None;

@@ -24,11 +24,6 @@ pub struct Broker {
     pub extra: Map<String, Value>,
 }
 
-impl Broker {
-    /// The name of the one object that counts.
-    pub const NAME: &str = "submariner-broker";
-}
-
 /// `Broker.spec`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -34,6 +34,7 @@ mod object;
 mod paths;
 mod route_agent;
 mod routes;
+mod routing;
 mod selector;
 mod service_discovery;
 mod service_import;
@@ -72,6 +73,7 @@ pub use route_agent::{NodeCondition, RemoteEndpoint, RouteAgent, RouteAgentStatu
 pub use routes::{
     GatewayRoute, NonGatewayRoute, RouteFacts, RouteSpec, closed_routes_name, has_closed_routes,
 };
+pub use routing::{MAX_PREFERENCE_LEN, check_routing};
 pub use selector::{LabelRequirement, LabelSelector, LocalReference, SelectorError};
 pub use service_discovery::{ServiceDiscovery, ServiceDiscoverySpec};
 pub use service_import::{

@@ -27,11 +27,6 @@ pub struct ServiceDiscovery {
     pub extra: Map<String, Value>,
 }
 
-impl ServiceDiscovery {
-    /// The name of the one object that counts.
-    pub const NAME: &str = "service-discovery";
-}
-
 /// `ServiceDiscovery.spec`. What is not required is upstream's default when it is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -28,11 +28,6 @@ pub struct Submariner {
     pub extra: Map<String, Value>,
 }
 
-impl Submariner {
-    /// The name of the one object that counts.
-    pub const NAME: &str = "submariner";
-}
-
 /// A token or key in an object. Its `Debug` form does not show it.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]

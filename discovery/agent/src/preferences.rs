@@ -2,12 +2,7 @@
 //! export says so: in other clusters nobody could mend it.
 
 use trieste_control::api::annotation::{ROUTING, WEIGHT};
-use trieste_control::api::{Object, check_cluster_id};
-
-/// Ours: most clusters of a failover list, as DNS servers read it.
-const MAX_FAILOVER: usize = 64;
-/// Ours: the longest value; a failover list of so many clusters fits.
-const MAX_LEN: usize = 4_200;
+use trieste_control::api::{MAX_PREFERENCE_LEN, Object, check_routing};
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,8 +21,8 @@ impl Preferences {
         let mut ignored = Vec::new();
         let mut read = |key: &str, check: fn(&str) -> Result<(), String>| {
             let text = export.metadata.annotations.get(key)?;
-            let checked = match text.len() > MAX_LEN {
-                true => Err(format!("it is longer than {MAX_LEN} bytes")),
+            let checked = match text.len() > MAX_PREFERENCE_LEN {
+                true => Err(format!("it is longer than {MAX_PREFERENCE_LEN} bytes")),
                 false => check(text),
             };
             match checked {
@@ -42,25 +37,6 @@ impl Preferences {
         let ignored = (!ignored.is_empty()).then(|| ignored.join("; "));
         Self { routing, weight, ignored }
     }
-}
-
-/// Checks a choice among clusters, in the words that the DNS server reads.
-fn check_routing(text: &str) -> Result<(), String> {
-    let text = text.trim();
-    if matches!(text, "round-robin" | "nearest" | "local-only") {
-        return Ok(());
-    }
-    let Some(list) = text.strip_prefix("failover=") else {
-        return Err("it is none of nearest, round-robin, local-only, failover=CLUSTER,…".to_owned());
-    };
-    let count = list.split(',').count();
-    if count > MAX_FAILOVER {
-        return Err(format!("it names {count} clusters, and at most {MAX_FAILOVER} are allowed"));
-    }
-    list.split(',').try_for_each(|id| {
-        check_cluster_id(&id.trim().to_ascii_lowercase())
-            .map_err(|error| format!("of its clusters one {error}"))
-    })
 }
 
 fn check_weight(text: &str) -> Result<(), String> {
