@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use crate::controller::{FabricController, OperatorStatus};
+use crate::controller::FabricController;
 use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{BrokerInfoRef, Kind, Object, ObjectKey};
-use trieste_control::runner::{Context, Controller, QueueView, Watch, Write};
+use trieste_control::runner::{Context, Controller, Watch, Write};
 use trieste_control::store::StoreEvent;
 
 /// A controller and the one Fabric that it has, as a store would keep it.
@@ -70,22 +70,7 @@ impl Bed {
     }
 
     fn orders(&self) -> Vec<Order> {
-        let view = QueueView {
-            outages: Vec::new(),
-            unavailable: Vec::new(),
-            next_writes: Vec::new(),
-            closed: Vec::new(),
-            hold: None,
-            refused: Vec::new(),
-            is_idle: true,
-            leadership: None,
-            writes: 0,
-            sent: &[],
-            events: 0,
-            is_fenced: false,
-        };
-        let OperatorStatus { orders, .. } = self.controller.status(&view);
-        orders
+        super::orders(&self.controller)
     }
 
     fn shown(&self) -> Vec<String> {

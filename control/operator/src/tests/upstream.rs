@@ -6,7 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object, ObjectKey};
-use trieste_control::runner::{Context, Controller, QueueView, Watch, Write};
+use trieste_control::runner::{Context, Controller, Watch, Write};
 use trieste_control::store::StoreEvent;
 
 use crate::controller::FabricController;
@@ -115,21 +115,7 @@ impl Bed {
     }
 
     fn orders(&self) -> Vec<Order> {
-        let view = QueueView {
-            outages: Vec::new(),
-            unavailable: Vec::new(),
-            next_writes: Vec::new(),
-            closed: Vec::new(),
-            hold: None,
-            refused: Vec::new(),
-            is_idle: true,
-            leadership: None,
-            writes: 0,
-            sent: &[],
-            events: 0,
-            is_fenced: false,
-        };
-        self.controller.status(&view).orders
+        super::orders(&self.controller)
     }
 
     fn shown(&self) -> Vec<String> {

@@ -59,8 +59,45 @@ fn of_discovery(spec: Value) -> Result<String, String> {
     service_discovery(&spec).map(|translated| shown(&translated, false)).map_err(|error| error.to_string())
 }
 
-/// Checks rows of a field, a value that is not its default, and a part of what comes out of it, or of the error.
-fn check_rows(plain: &Value, translate: fn(Value) -> Result<String, String>, rows: &[(&str, Value, &str)]) {
+/// A field, a value that is not its default, and a part of what comes out of it, or of the error.
+type Row = (&'static str, Value, &'static str);
+
+/// Returns the fields that a Submariner and a ServiceDiscovery object both have, with the same meaning.
+fn of_both() -> Vec<Row> {
+    vec![
+        ("brokerK8sApiServer", json!("https://c:2/"), "api_server: \"c:2\""),
+        ("brokerK8sApiServerToken", json!("abc"), "token: Some(Secret(3 bytes))"),
+        ("brokerK8sCA", json!("UEVN"), "ca: Some([80, 69, 77])"),
+        ("brokerK8sInsecure", json!(true), "insecure: true"),
+        ("brokerK8sRemoteNamespace", json!("other"), "namespace: \"other\""),
+        ("brokerK8sSecret", json!("access"), "secret: Some(\"access\")"),
+        ("clusterID", json!("west"), "cluster_id: \"west\""),
+        ("clustersetIPCIDR", json!("243.1.0.0/20"), "clusterset_ip_cidrs: [243.1.0.0/20]"),
+        ("clustersetIPEnabled", json!(true), "clusterset_ips_by_default: true"),
+        (
+            "coreDNSCustomConfig",
+            json!({"configMapName": "more"}),
+            "coredns_custom_config: \"kube-system/more\"",
+        ),
+        ("customDomains", json!(["a.example"]), "custom_domains: [\"a.example\"]"),
+        ("debug", json!(true), " debug: true"),
+        ("haltOnCertificateError", json!(false), "halt_on_certificate_error: false"),
+        ("namespace", json!("other"), "spec.namespace: is `other`"),
+        ("nodeSelector", json!({"a": "b"}), "node_selector: {\"a\": \"b\"}"),
+        ("repository", json!("quay.io/x"), "spec.repository quay.io/x not carried out"),
+        ("tolerations", json!([{"operator": "Exists"}]), "tolerations: [Object"),
+        ("version", json!("0.19.0"), "spec.version 0.19.0 not carried out"),
+    ]
+}
+
+/// Checks a row for each field that the definition has.
+fn check_all(kind: Kind, plain: &Value, translate: fn(Value) -> Result<String, String>, rows: &[Row]) {
+    check_rows(plain, translate, rows);
+    let listed: BTreeSet<String> = rows.iter().map(|(field, ..)| (*field).to_owned()).collect();
+    assert_eq!(listed, properties(kind));
+}
+
+fn check_rows(plain: &Value, translate: fn(Value) -> Result<String, String>, rows: &[Row]) {
     let before = translate(plain.clone()).unwrap();
     for (field, value, part) in rows {
         let mut spec = plain.clone();
@@ -76,12 +113,6 @@ fn every_field_of_a_submariner_acts_is_refused_or_is_remarked_on() {
     let rows = [
         ("airGappedDeployment", json!(true), "air_gapped: true"),
         ("broker", json!("other"), "spec.broker: is `other`"),
-        ("brokerK8sApiServer", json!("https://c:2/"), "api_server: \"c:2\""),
-        ("brokerK8sApiServerToken", json!("abc"), "token: Some(Secret(3 bytes))"),
-        ("brokerK8sCA", json!("UEVN"), "ca: Some([80, 69, 77])"),
-        ("brokerK8sInsecure", json!(true), "insecure: true"),
-        ("brokerK8sRemoteNamespace", json!("other"), "namespace: \"other\""),
-        ("brokerK8sSecret", json!("access"), "secret: Some(\"access\")"),
         ("cableDriver", json!("wireguard"), "cable_driver: \"wireguard\""),
         ("ceIPSecDebug", json!(true), "ipsec_debug: true"),
         ("ceIPSecForceUDPEncaps", json!(true), "force_udp_encaps: true"),
@@ -91,71 +122,29 @@ fn every_field_of_a_submariner_acts_is_refused_or_is_remarked_on() {
         ("ceIPSecPSKSecret", json!("key"), "psk_secret: Some(\"key\")"),
         ("ceIPSecPreferredServer", json!(true), "preferred_server: true"),
         ("clusterCIDR", json!("10.1.0.0/16"), "pods: [10.1.0.0/16]"),
-        ("clusterID", json!("west"), "cluster_id: \"west\""),
-        ("clustersetIPCIDR", json!("243.1.0.0/20"), "clusterset_ip_cidrs: [243.1.0.0/20]"),
-        ("clustersetIPEnabled", json!(true), "clusterset_ips_by_default: true"),
         ("colorCodes", json!("red"), "spec.colorCodes red not carried out"),
         ("connectionHealthCheck", json!({"enabled": true, "intervalSeconds": 7}), "interval_seconds: 7"),
-        (
-            "coreDNSCustomConfig",
-            json!({"configMapName": "more"}),
-            "coredns_custom_config: \"kube-system/more\"",
-        ),
-        ("customDomains", json!(["a.example"]), "custom_domains: [\"a.example\"]"),
-        ("debug", json!(true), " debug: true"),
         ("globalCIDR", json!("242.1.0.0/16"), "global_cidrs: [242.1.0.0/16]"),
-        ("haltOnCertificateError", json!(false), "halt_on_certificate_error: false"),
         ("imageOverrides", json!({"trieste": "reg/own:7"}), "reference: \"reg/own:7\""),
         ("loadBalancerEnabled", json!(true), "load_balancer: true"),
-        ("namespace", json!("other"), "spec.namespace: is `other`"),
         ("natEnabled", json!(true), "nat_enabled: true"),
-        ("nodeSelector", json!({"a": "b"}), "node_selector: {\"a\": \"b\"}"),
-        ("repository", json!("quay.io/x"), "spec.repository quay.io/x not carried out"),
         ("serviceCIDR", json!("10.2.0.0/16"), "services: [10.2.0.0/16]"),
         ("serviceDiscoveryEnabled", json!(true), "service_discovery: true"),
-        ("tolerations", json!([{"operator": "Exists"}]), "tolerations: [Object"),
-        ("version", json!("0.19.0"), "spec.version 0.19.0 not carried out"),
     ];
-    check_rows(&submariner(), of_member, &rows);
-    let listed: BTreeSet<String> = rows.iter().map(|(field, ..)| (*field).to_owned()).collect();
-    assert_eq!(listed, properties(Kind::Submariner));
+    check_all(Kind::Submariner, &submariner(), of_member, &[of_both(), rows.into()].concat());
 }
 
 #[test]
 fn every_field_of_a_service_discovery_acts_is_refused_or_is_remarked_on() {
     let rows = [
-        ("brokerK8sApiServer", json!("https://c:2/"), "api_server: \"c:2\""),
-        ("brokerK8sApiServerToken", json!("abc"), "token: Some(Secret(3 bytes))"),
-        ("brokerK8sCA", json!("UEVN"), "ca: Some([80, 69, 77])"),
-        ("brokerK8sInsecure", json!(true), "insecure: true"),
-        ("brokerK8sRemoteNamespace", json!("other"), "namespace: \"other\""),
-        ("brokerK8sSecret", json!("access"), "secret: Some(\"access\")"),
-        ("clusterID", json!("west"), "cluster_id: \"west\""),
-        ("clustersetIPCIDR", json!("243.1.0.0/20"), "clusterset_ip_cidrs: [243.1.0.0/20]"),
-        ("clustersetIPEnabled", json!(true), "clusterset_ips_by_default: true"),
-        (
-            "coreDNSCustomConfig",
-            json!({"configMapName": "more"}),
-            "coredns_custom_config: \"kube-system/more\"",
-        ),
-        ("customDomains", json!(["a.example"]), "custom_domains: [\"a.example\"]"),
-        ("debug", json!(true), " debug: true"),
         ("globalnetEnabled", json!(true), "discovers_global: true"),
-        ("haltOnCertificateError", json!(false), "halt_on_certificate_error: false"),
         (
             "imageOverrides",
             json!({"lighthouse-agent": "x:1"}),
             "spec.imageOverrides.lighthouse-agent x:1 not carried out",
         ),
-        ("namespace", json!("other"), "spec.namespace: is `other`"),
-        ("nodeSelector", json!({"a": "b"}), "node_selector: {\"a\": \"b\"}"),
-        ("repository", json!("quay.io/x"), "spec.repository quay.io/x not carried out"),
-        ("tolerations", json!([{"operator": "Exists"}]), "tolerations: [Object"),
-        ("version", json!("0.19.0"), "spec.version 0.19.0 not carried out"),
     ];
-    check_rows(&discovery(), of_discovery, &rows);
-    let listed: BTreeSet<String> = rows.iter().map(|(field, ..)| (*field).to_owned()).collect();
-    assert_eq!(listed, properties(Kind::ServiceDiscovery));
+    check_all(Kind::ServiceDiscovery, &discovery(), of_discovery, &[of_both(), rows.into()].concat());
 }
 
 #[test]
@@ -176,9 +165,7 @@ fn every_field_of_a_broker_acts_or_is_refused() {
         ("clustersetIPEnabled", json!(true), "ClusterSetIp { enabled: true"),
         ("clustersetIPCIDRRange", json!("244.0.0.0/8"), "cidr_range: 244.0.0.0/8"),
     ];
-    check_rows(&json!({}), translate, &rows);
-    let listed: BTreeSet<String> = rows.iter().map(|(field, ..)| (*field).to_owned()).collect();
-    assert_eq!(listed, properties(Kind::Broker));
+    check_all(Kind::Broker, &json!({}), translate, &rows);
     check_rows(
         &json!({}),
         translate,
