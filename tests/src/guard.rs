@@ -156,7 +156,6 @@ fn take(
     let mut crowd = runnable()?;
     let mut have_places = None;
     loop {
-        crowd += (runnable()? - crowd) * NEWEST;
         let mut left = Vec::new();
         for file in free {
             match (places.len() < weight).then(|| file.try_lock()) {
@@ -167,7 +166,7 @@ fn take(
         }
         if places.len() == weight {
             let since = *have_places.get_or_insert_with(Instant::now);
-            let is_first = is_free(&mut left)?;
+            let is_first = is_free(&left)?;
             if is_first || crowd <= CROWD || since.elapsed() >= CROWDED {
                 return Ok(Turn { _places: places });
             }
@@ -175,11 +174,12 @@ fn take(
         interrupt::check()?;
         free = left;
         sleep(LOOK);
+        crowd += (runnable()? - crowd) * NEWEST;
     }
 }
 
 /// Returns `true` if nobody has any of these places.
-fn is_free(places: &mut [File]) -> anyhow::Result<bool> {
+fn is_free(places: &[File]) -> anyhow::Result<bool> {
     for place in places {
         match place.try_lock() {
             Ok(()) => place.unlock().context("giving a place back")?,

@@ -208,7 +208,6 @@ until [ -e /var/lib/imported/given ]; do sleep 0.1; done
 keep containerd containerd -c /etc/containerd-lab.toml
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 for archive in "$IMAGES"/*.tar; do
-    [ "$CONTROL" = 1 ] || [ "${archive##*/}" != coredns.tar ] || continue # runs beside the API server, and is large
     mark=/var/lib/imported/${archive##*/}
     [ ! "$mark" -nt "$archive" ] || continue
     ctr -n k8s.io images import "$archive" >>"$DIR/log/images.log" 2>&1

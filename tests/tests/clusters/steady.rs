@@ -4,14 +4,14 @@
 //! objects call it connected all the same.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use trieste_tests::clusters::Node;
 use trieste_tests::traffic;
 use trieste_tests::wait::eventually;
 
-use crate::shared::Two;
+use crate::shared::{SOON, Two};
 
 /// Where a gateway tells its metrics, on its node.
 const METRICS_PORT: u16 = 32780;
@@ -22,6 +22,29 @@ const ALL_USED: Duration = Duration::from_secs(300);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Two {
+    /// Does something while every path is used, and returns what came of it. If `complaint` has one and a path has changed meanwhile,
+    /// it is done once more, for a while: a path that is lost under it is no fault of what is done.
+    ///
+    /// # Errors
+    /// What came of it last; or paths are not used, or a gateway does not say.
+    pub(crate) fn undisturbed<T>(
+        &self,
+        mut attempt: impl FnMut() -> anyhow::Result<T>,
+        complaint: impl Fn(&anyhow::Result<T>) -> Option<String>,
+    ) -> anyhow::Result<T> {
+        let end = Instant::now() + SOON;
+        loop {
+            let changes = self.steady()?;
+            let result = attempt();
+            match complaint(&result) {
+                Some(complaint) if Instant::now() < end && self.changes()? != changes => {
+                    self.say(&format!("{complaint} while a path was not used: once more"));
+                }
+                _ => return result,
+            }
+        }
+    }
+
     /// Waits until every gateway uses every path, those to siblings too. Returns how often any of them has changed: as long as
     /// [`Two::changes`] returns the same, all were used all the time.
     ///
@@ -42,7 +65,7 @@ impl Two {
     ///
     /// # Errors
     /// If a gateway does not say.
-    pub(crate) fn changes(&self) -> anyhow::Result<u64> {
+    fn changes(&self) -> anyhow::Result<u64> {
         let gateways = self.gateway_nodes()?;
         gateways.iter().map(|node| Paths::of(node).map(|paths| paths.changes)).sum::<anyhow::Result<u64>>()
     }

@@ -1,7 +1,5 @@
 //! What looks for faults finds none in a healthy set: each check tells several gateways of a cluster apart.
 
-use std::time::Instant;
-
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use trieste_tests::clusters::GLOBALNET_HEADLESS;
@@ -110,15 +108,7 @@ fn check(two: &Two, words: &[&str]) -> anyhow::Result<String> {
 
 /// Walks; once more if a path was lost or came back under the walk, which then says so.
 fn walk(two: &Two, words: &[String]) -> anyhow::Result<String> {
-    let end = Instant::now() + SOON;
-    loop {
-        let changes = two.steady()?;
-        let result = walk_once(two, words);
-        if result.is_ok() || Instant::now() >= end || two.changes()? == changes {
-            return result;
-        }
-        two.say(&format!("{} while a path was lost: once more", words.join(" ")));
-    }
+    two.undisturbed(|| walk_once(two, words), |result| result.is_err().then(|| words.join(" ")))
 }
 
 fn walk_once(two: &Two, words: &[String]) -> anyhow::Result<String> {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use trieste_tests::clusters::RESPONDER_PORT;
@@ -15,7 +15,7 @@ use trieste_tests::table::Table;
 use trieste_tests::traffic::{self, Receipt};
 
 use super::traces;
-use crate::shared::{SOON, Two};
+use crate::shared::Two;
 use crate::sides::{SERVICE_PORT, Side};
 
 const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
@@ -101,29 +101,24 @@ impl Caller<'_> {
         from: usize,
         ways: usize,
     ) -> anyhow::Result<String> {
-        let end = Instant::now() + SOON;
-        loop {
-            let changes = two.steady()?;
+        // Where other tests hold a gateway up, one may be late, or lost with a path that is left meanwhile; what connection
+        // tracking refuses is the share of ways that it does not know.
+        let late = if guard::is_alone() { 0 } else { 3 };
+        let attempt = || {
             carriers.forget()?;
             let before = traces::repeated_handshakes(self.netns)?;
-            let [tcp, udp] = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
-            let repeated = traces::repeated_handshakes(self.netns)? - before;
-            // Where other tests hold a gateway up, one may be late, or lost with a path that is left meanwhile; what connection
-            // tracking refuses is the share of ways that it does not know.
-            let late = if guard::is_alone() { 0 } else { 3 };
-            if let (Ok(tcp), Ok(udp)) = (&tcp, &udp)
-                && (tcp.ways.len() < ways || udp.ways.len() < ways || repeated > late)
-                && Instant::now() < end
-                && two.changes()? != changes
-            {
-                let seen = format!("{} and {} of {ways} ways", tcp.ways.len(), udp.ways.len());
-                two.say(&format!("{seen}, {repeated} SYNs sent again, while a path was not used: once more"));
-                continue;
-            }
-            anyhow::ensure!(repeated <= late, "{repeated} SYNs were sent again");
-            let (tcp, udp) = (tcp?.flows_for(ways)?, udp?.flows_for(ways)?);
-            return Ok(format!("{ways} ways with {tcp} TCP connections, {udp} of UDP"));
-        }
+            let asked = PROTOCOLS.map(|protocol| self.ways_of(protocol, carriers, to, from, ways));
+            Ok((asked, traces::repeated_handshakes(self.netns)? - before))
+        };
+        let ([tcp, udp], repeated) = two.undisturbed(attempt, |result| {
+            let Ok(([Ok(tcp), Ok(udp)], repeated)) = result else { return None };
+            let (tcp, udp) = (tcp.ways.len(), udp.ways.len());
+            (tcp < ways || udp < ways || *repeated > late)
+                .then(|| format!("{tcp} and {udp} of {ways} ways, {repeated} SYNs sent again,"))
+        })?;
+        anyhow::ensure!(repeated <= late, "{repeated} SYNs were sent again");
+        let (tcp, udp) = (tcp?.flows_for(ways)?, udp?.flows_for(ways)?);
+        Ok(format!("{ways} ways with {tcp} TCP connections, {udp} of UDP"))
     }
 
     /// Asks until every way was seen, or one that was not does not exist.

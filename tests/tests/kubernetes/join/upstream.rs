@@ -139,18 +139,24 @@ fn theirs(kind: &str, name: &str) -> Value {
                 "volumes": [{"name": "broker-secret-volume", "secret": {"secretName": "submariner-broker-secret"}}]}}}})
 }
 
+/// Returns a broker, and a cluster that is registered with it as another tool does it, with its token and the key in these Secrets.
+fn registered(lab: &Lab, secrets: [&str; 2]) -> (Bed, Bed) {
+    let (east, west) = bed(lab);
+    run(async { drop(east.deploy(None).await.unwrap()) });
+    let account = east.account_of("west");
+    west.prepare_operator();
+    west.prepare_upstream();
+    west.put_secrets(&account, secrets);
+    (east, west)
+}
+
 #[test]
 fn operator_adopts_a_submariner_of_upstreams_and_gives_it_back() {
     let Some(_turn) = root_test("operator_adopts_a_submariner_of_upstreams_and_gives_it_back") else {
         return;
     };
     let lab = Lab::new().unwrap();
-    let (east, west) = bed(&lab);
-    run(async { drop(east.deploy(None).await.unwrap()) });
-    let account = east.account_of("west");
-    west.prepare_operator();
-    west.prepare_upstream();
-    west.put_secrets(&account, ["submariner-broker-secret", "submariner-ipsec-psk"]);
+    let (east, west) = registered(&lab, ["submariner-broker-secret", "submariner-ipsec-psk"]);
     west.client
         .patch("/api/v1/nodes/worker", &json!({"metadata": {"labels": {"submariner.io/gateway": "true"}}}))
         .unwrap();
@@ -291,12 +297,7 @@ fn removed(west: &Bed) {
 fn operator_carries_out_a_service_discovery_by_itself() {
     let Some(_turn) = root_test("operator_carries_out_a_service_discovery_by_itself") else { return };
     let lab = Lab::new().unwrap();
-    let (east, west) = bed(&lab);
-    run(async { drop(east.deploy(None).await.unwrap()) });
-    let account = east.account_of("west");
-    west.prepare_operator();
-    west.prepare_upstream();
-    west.put_secrets(&account, ["access", "key"]);
+    let (east, west) = registered(&lab, ["access", "key"]);
     west.put_object("ServiceDiscovery", &west.discovery(&east));
 
     run(async {
