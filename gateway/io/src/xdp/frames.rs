@@ -3,7 +3,7 @@
 use std::io;
 
 use trieste_packet::pool::HEADROOM;
-use trieste_packet::{PacketBuf, Pool};
+use trieste_packet::{PacketBuf, Pool, PoolConfig};
 
 use super::umem::Mapping;
 
@@ -40,6 +40,17 @@ impl Frames {
         let pool = Pool::adopt(Box::new(mapping), bytes);
         let held = (0..count).map(|_| None).collect();
         Ok(Self { pool, held, bytes, base })
+    }
+
+    /// Makes a pool without a frame.
+    pub(super) fn none() -> Self {
+        let [bytes, _] = FRAME_BYTES;
+        Self {
+            pool: Pool::new(PoolConfig { slots: 0, slot_bytes: bytes }),
+            held: Box::default(),
+            bytes,
+            base: 0,
+        }
     }
 
     /// Returns the memory's address and length, and the bytes of a frame.
@@ -154,7 +165,7 @@ mod tests {
     #[test]
     fn buffers_of_other_pools_are_not_given_to_the_kernel() {
         let mut frames = Frames::new(1, 2048).unwrap();
-        let mut other = Pool::new(trieste_packet::PoolConfig { slots: 1, slot_bytes: 2048 });
+        let mut other = Pool::new(PoolConfig { slots: 1, slot_bytes: 2048 });
         let buf = other.alloc().unwrap();
         assert!(!frames.is_ours(&buf));
         assert!(frames.hold(buf).is_err());

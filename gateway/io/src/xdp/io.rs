@@ -141,27 +141,26 @@ impl XdpIo {
         counters
     }
 
-    /// Takes the part of an interface that has come back, in place of what went with the former one.
+    /// Releases the part of an interface that has gone, and takes that of one that has come back.
     fn renew(&mut self) {
+        if self.part.attachment.is_some() && self.routes.is_released(self.part.generation) {
+            self.counters = self.counters();
+            self.part.release();
+            self.blocked = None;
+            self.routes.note_release();
+        }
         let Some(mut part) = self.routes.part(self.worker) else { return };
         self.counters = self.counters();
-        self.detach();
+        self.part.detach();
         match part.lead() {
             Ok(()) => self.counters.reopened += 1,
             Err(error) => {
                 tracing::warn!(%error, worker = self.worker, "cannot use the interface that came back; its sockets carry everything");
-                part.sockets.clear();
+                part.release();
             }
         }
         // What is left of a packet goes by the new rings, or by the sockets.
         (self.part, self.blocked) = (part, None);
-    }
-
-    /// Leaves the queues to the kernel; the program stays while other workers do.
-    fn detach(&self) {
-        for socket in &self.part.sockets {
-            self.part.attachment.clear(socket.queue);
-        }
     }
 
     /// Returns all that is to be waited for.
@@ -434,6 +433,6 @@ impl PacketIo for XdpIo {
 impl Drop for XdpIo {
     fn drop(&mut self) {
         // From here on the kernel's sockets have it.
-        self.detach();
+        self.part.detach();
     }
 }

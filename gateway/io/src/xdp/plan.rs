@@ -25,8 +25,8 @@ pub(super) struct Part {
     pub(super) frames: Frames,
     pub(super) mode: XdpMode,
     pub(super) steps: Arc<[StepDown]>,
-    /// No queue leads to its socket before the worker calls [`Self::lead`].
-    pub(super) attachment: Arc<Attachment>,
+    /// No queue leads to its socket before the worker calls [`Self::lead`]. `None` once the part was released.
+    pub(super) attachment: Option<Arc<Attachment>>,
     /// Counts the openings; hops of another one are not for these sockets.
     pub(super) generation: u32,
 }
@@ -41,9 +41,26 @@ impl Part {
             receive::refill(socket, &mut self.frames, &mut XdpCounters::default());
             let fail =
                 |error| Error::kernel(format!("cannot lead queue {} to its socket", socket.queue), error);
-            self.attachment.set(socket.queue, socket.as_fd()).map_err(fail)?;
+            if let Some(attachment) = &self.attachment {
+                attachment.set(socket.queue, socket.as_fd()).map_err(fail)?;
+            }
         }
         Ok(())
+    }
+
+    /// Leaves the queues to the kernel; the program stays while other workers do.
+    pub(super) fn detach(&self) {
+        let Some(attachment) = &self.attachment else { return };
+        for socket in &self.sockets {
+            attachment.clear(socket.queue);
+        }
+    }
+
+    /// Closes the sockets and gives up frames and program. Frames that are in use free their memory when they come home.
+    pub(super) fn release(&mut self) {
+        self.detach();
+        self.sockets.clear();
+        (self.frames, self.attachment) = (Frames::none(), None);
     }
 }
 
@@ -171,7 +188,7 @@ impl Attempt<'_> {
             frames,
             mode,
             steps: Arc::clone(&steps),
-            attachment: Arc::clone(attachment),
+            attachment: Some(Arc::clone(attachment)),
             generation: self.generation,
         };
         bound.into_iter().map(part).collect()

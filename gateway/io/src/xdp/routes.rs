@@ -8,12 +8,14 @@
 //! Until a peer is resolved its packets go through the sockets, for which the kernel resolves the neighbour; the notice of
 //! that brings it here. Every few seconds all peers are asked for anew, and the kernel is made to confirm neighbours that
 //! are used: it does not see our frames. The same thread keeps the filter's addresses, and takes the interface anew when
-//! that has gone and come back: each worker finds its part of it in [`Routes::part`].
+//! that has gone and come back. An interface may come back as it was, renamed or moved to another namespace and back, with our
+//! program on it still, and with little memory that may be locked the frames of two openings do not fit: each worker
+//! first releases its part ([`Routes::is_released`]), and then finds its next one in [`Routes::part`].
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -97,6 +99,10 @@ struct Shared {
     requests: ArrayQueue<Peer>,
     /// By worker, its part of an interface that was taken anew.
     parts: Vec<ArrayQueue<Part>>,
+    /// Openings before this one are to be released.
+    first_held: AtomicU32,
+    /// Whether a worker has released its part.
+    has_release: AtomicBool,
     is_gone: AtomicBool,
     is_aside: AtomicBool,
     is_ending: AtomicBool,
@@ -129,6 +135,8 @@ impl Routes {
                 snapshot: ArcSwap::default(),
                 requests: ArrayQueue::new(REQUESTS),
                 parts: (0..plan.workers).map(|_| ArrayQueue::new(1)).collect(),
+                first_held: AtomicU32::new(0),
+                has_release: AtomicBool::new(false),
                 is_gone: AtomicBool::new(false),
                 is_aside: AtomicBool::new(resolver.is_aside()),
                 is_ending: AtomicBool::new(false),
@@ -138,7 +146,7 @@ impl Routes {
                 resolver,
                 of_policies,
                 plan,
-                attachment,
+                attachment: Hold::Held(attachment),
                 generation: 0,
                 is_stale: false,
                 failure: None,
@@ -156,6 +164,17 @@ impl Routes {
     /// Returns a worker's part of the interface, once for each time that it was taken anew.
     pub(super) fn part(&self, worker: usize) -> Option<Part> {
         self.shared.parts.get(worker).filter(|parts| !parts.is_empty())?.pop()
+    }
+
+    /// Returns `true` if the interface of an opening has gone: workers release their parts of it.
+    pub(super) fn is_released(&self, generation: u32) -> bool {
+        generation < self.shared.first_held.load(Ordering::Relaxed)
+    }
+
+    /// Makes the thread take the interface that has come back, if this was the last part of the former one.
+    pub(super) fn note_release(&self) {
+        self.shared.has_release.store(true, Ordering::Release);
+        self.wake();
     }
 
     /// Returns `true` while the interface is gone.
@@ -194,6 +213,13 @@ impl Drop for Routes {
     }
 }
 
+/// The program on the interface, as far as the thread is concerned.
+enum Hold {
+    Held(Arc<Attachment>),
+    /// The interface has gone; workers that have a part of it still have the program too.
+    Released(Weak<Attachment>),
+}
+
 /// What the thread keeps.
 struct Maintainer {
     shared: Arc<Shared>,
@@ -201,7 +227,7 @@ struct Maintainer {
     /// `None` where the kernel has no IPsec.
     of_policies: Option<PolicyNotices>,
     plan: Plan,
-    attachment: Arc<Attachment>,
+    attachment: Hold,
     generation: u32,
     /// Whether the program is not the one that the resolver's filter wants.
     is_stale: bool,
@@ -231,15 +257,35 @@ impl Maintainer {
         let seen = self.resolver.refresh_link().map_err(fail)?;
         self.shared.is_gone.store(!matches!(seen, Seen::Same(_)), Ordering::Relaxed);
         match seen {
-            Seen::Gone => {}
-            Seen::Another => self.try_reopen()?,
+            Seen::Gone => drop(self.release()),
+            Seen::Another => {
+                if self.release() {
+                    self.try_reopen()?;
+                }
+            }
             Seen::Same(is_changed) => {
                 let filter = self.resolver.filter();
-                renew(&mut self.is_stale, is_changed, || self.attachment.refresh(&filter))
-                    .map_err(|error| error.to_string())?;
+                if let Hold::Held(attachment) = &self.attachment {
+                    renew(&mut self.is_stale, is_changed, || attachment.refresh(&filter))
+                        .map_err(|error| error.to_string())?;
+                }
             }
         }
         of_policies
+    }
+
+    /// Releases the former opening. Returns `true` when every worker has: nothing is left of it on an interface that came back.
+    fn release(&mut self) -> bool {
+        if let Hold::Held(attachment) = &self.attachment {
+            self.attachment = Hold::Released(Arc::downgrade(attachment));
+            self.shared.first_held.store(self.generation.saturating_add(1), Ordering::Relaxed);
+            // Parts that nobody took.
+            self.shared.parts.iter().for_each(|parts| drop(parts.pop()));
+        }
+        match &self.attachment {
+            Hold::Held(_) => false,
+            Hold::Released(attachment) => attachment.strong_count() == 0,
+        }
     }
 
     /// Takes the interface that has the name now. After a failure not before a while, which grows: attaching a program resets many
@@ -260,15 +306,15 @@ impl Maintainer {
     /// through the sockets.
     fn reopen(&mut self) -> Result<(), Error> {
         let mut resolver = self.resolver.renewed()?;
-        let generation = self.generation.wrapping_add(1);
+        let generation = self.generation.saturating_add(1);
         let taken = self.plan.take(&mut resolver, generation)?;
         let mode = taken.parts.first().map(|part| part.mode.as_str());
         tracing::info!(interface = resolver.name(), mode, "the interface is back: opened AF_XDP on it");
         for (parts, part) in self.shared.parts.iter().zip(taken.parts) {
-            // One that nobody took is of an interface that has gone again.
             drop(parts.force_push(part));
         }
-        (self.resolver, self.attachment, self.generation) = (resolver, taken.attachment, generation);
+        self.attachment = Hold::Held(taken.attachment);
+        (self.resolver, self.generation) = (resolver, generation);
         self.is_stale = false;
         self.shared.is_gone.store(false, Ordering::Relaxed);
         Ok(())
@@ -306,7 +352,7 @@ fn keep(mut maintainer: Maintainer, mut poller: Poller, mut notices: Notices) {
         if is_due {
             refreshed = Instant::now();
         }
-        let is_anew = is_noticed || is_due;
+        let is_anew = is_noticed || is_due || shared.has_release.swap(false, Ordering::Acquire);
         if is_anew {
             maintainer.follow();
         }

@@ -6,8 +6,8 @@ use trieste_io::PacketIo as _;
 use trieste_io::poll::{Interest, Poller};
 use trieste_io::xdp::{XdpConfig, XdpMode};
 
-use super::{Cable, FAR, NEAR, datagrams, drain, to, wait_until, warm_up};
-use crate::support::{PATIENCE, Side, noise};
+use super::{Cable, FAR, NEAR, Wire, datagrams, drain, to, wait_until, warm_up};
+use crate::support::{Namespace, PATIENCE, Side, noise};
 
 #[test]
 fn the_smallest_rings_receive_and_send() {
@@ -70,14 +70,7 @@ fn an_interface_that_was_made_anew_is_taken_again_by_every_worker() {
         cable.far.ip("link del vb");
         wait_until(|| far.xdp().rings().unwrap().mode.is_none());
         cable.join(1);
-        // By whichever way: nothing but what was under way is lost.
-        wait_until(|| {
-            from.push(b"welcome back").outer = to(FAR[0]);
-            from.send(&mut near);
-            let came = datagrams(&drain(&mut side, &mut far, 0));
-            assert!(came.iter().all(|(_, bytes)| bytes == b"welcome back"));
-            far.xdp().counters().received > before.received && !came.is_empty()
-        });
+        is_taken_again(&mut near, &mut from, &mut far, &mut side, before.received);
         warm_up(&mut side, &mut far, NEAR);
         let state = far.xdp().rings().unwrap();
         assert_eq!((state.mode, state.counters.reopened), (Some(mode), 1));
@@ -95,4 +88,47 @@ fn an_interface_that_was_made_anew_is_taken_again_by_every_worker() {
         assert_eq!(drain(&mut side, &mut far, 1).len(), 1);
         side.assert_nothing_leaked();
     }
+}
+
+#[test]
+fn an_interface_that_comes_back_with_our_program_on_it_is_taken_again() {
+    for mode in [XdpMode::Generic, XdpMode::Native] {
+        for is_moved in [false, true] {
+            let Some(cable) = Cable::new() else { return };
+            let (mut near, mut far) = (cable.open(true, Some(mode)), cable.open(false, Some(mode)));
+            let (mut from, mut side) = (Side::new(), Side::new());
+            warm_up(&mut side, &mut far, NEAR);
+            let before = far.xdp().counters();
+            let thread = |end: &Namespace| end.run(rustix::thread::gettid).as_raw_nonzero();
+            cable.far.ip("link set vb down");
+            if is_moved {
+                cable.far.ip(&format!("link set vb netns {}", thread(&cable.near)));
+            } else {
+                cable.far.ip("link set vb name vb-other");
+            }
+            wait_until(|| far.xdp().rings().unwrap().mode.is_none());
+            if is_moved {
+                cable.near.ip(&format!("link set vb netns {}", thread(&cable.far)));
+            } else {
+                cable.far.ip("link set vb-other name vb");
+            }
+            cable.far.ip(&format!("addr replace {}/24 dev vb", FAR[0]));
+            cable.far.ip("link set vb up");
+            is_taken_again(&mut near, &mut from, &mut far, &mut side, before.received);
+            let state = far.xdp().rings().unwrap();
+            assert_eq!((state.mode, state.counters.reopened), (Some(mode), 1), "moved: {is_moved}");
+            side.assert_nothing_leaked();
+        }
+    }
+}
+
+/// Sends until a frame has come by the far end's rings: by whichever way, nothing but what was under way is lost.
+fn is_taken_again(near: &mut Wire, from: &mut Side, far: &mut Wire, side: &mut Side, received: u64) {
+    wait_until(|| {
+        from.push(b"welcome back").outer = to(FAR[0]);
+        from.send(near);
+        let came = datagrams(&drain(side, far, 0));
+        assert!(came.iter().all(|(_, bytes)| bytes == b"welcome back"));
+        far.xdp().counters().received > received && !came.is_empty()
+    });
 }
