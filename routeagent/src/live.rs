@@ -161,7 +161,7 @@ mod tests {
         let compose = |wanted: &Data| options(&[]).with_settings(wanted);
         let read = settings::Read::default();
         let (mut standing, ..) = Standing::at_start(Program::RouteAgent, &read, compose).unwrap();
-        for (key, value) in [("metrics", "here"), ("tun-name", "a/b")] {
+        for (key, value) in [("metrics", "here"), ("tun-name", "a/b"), ("tun-name", "lo")] {
             let (taken, _) = standing.take(&data(&[(key, value), ("close-grace", "9")]), compose);
             let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();
             assert_eq!(keys, [key], "{taken:?}");

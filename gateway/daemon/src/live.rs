@@ -7,13 +7,16 @@
 //! A change is put together with all of these again, as a start does: what a start would refuse is refused, and what was in
 //! force before stays.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use trieste_control::devices::{DEVICES, check_tun_name};
 use trieste_control::settings::{self, Data, Program, Read, Refusal, Standing, Taken};
 
 use crate::config::{CommandLine, Config, ConfigError};
 use crate::stores;
+use crate::threads::cpus;
 
 /// How long whatever a store has begun may take to end.
 const END_TIMEOUT: Duration = Duration::from_millis(20);
@@ -56,14 +59,28 @@ impl<'a> LiveSettings<'a> {
     }
 }
 
-/// Puts a configuration together.
+/// Puts a configuration together that this node can carry out.
 fn config(command_line: &CommandLine, settings: &Data) -> Result<Config, Refusal> {
-    command_line.with_settings(settings)?.load().map_err(|error| match error {
+    let config = command_line.with_settings(settings)?.load().and_then(|config| {
+        check_node(&config)?;
+        Ok(config)
+    });
+    config.map_err(|error| match error {
         ConfigError::Missing { key, .. } | ConfigError::Invalid { key, .. } => {
             Refusal { key: Some(key.to_owned()), problem: error.to_string() }
         }
         ConfigError::File { .. } => Refusal { key: None, problem: error.to_string() },
     })
+}
+
+/// Checks what one node may have and another not: a start would fail for it, on each node where a ConfigMap's value is such.
+fn check_node(config: &Config) -> Result<(), ConfigError> {
+    // Where the CPUs cannot be read, a start gives that as its reason.
+    if let Ok(allowed) = trieste_io::cpu::allowed() {
+        cpus(config, &allowed)?;
+    }
+    check_tun_name(&config.tun_name, Path::new(DEVICES))
+        .map_err(|problem| ConfigError::Invalid { key: "tun-name", problem })
 }
 
 /// Reads the ConfigMap, before the threads are started that depend on it.

@@ -41,7 +41,7 @@ pub(crate) fn spawn_workers(
         pollers.push(trieste_io::poll::Poller::new().context("making a poller")?);
     }
     let exchange = Arc::new(Exchange::new(pollers.iter().map(|poller| Some(poller.waker())).collect()));
-    let cpus = cpus(config)?;
+    let cpus = cpus(config, &trieste_io::cpu::allowed().context("reading the CPUs that may be used")?)?;
     let mut handles = Vec::new();
     for (id, ((tun, wire), poller)) in (0u16..).zip(devices.into_pairs().zip(pollers)) {
         let now = Instant::now();
@@ -111,19 +111,21 @@ fn nat_config(config: &Config, keeps_sessions: bool) -> NatConfig {
     nat
 }
 
-/// Returns the CPUs that workers are pinned to, in turn; empty if they are not pinned.
-fn cpus(config: &Config) -> anyhow::Result<Vec<usize>> {
-    let allowed = trieste_io::cpu::allowed().context("reading the CPUs that may be used")?;
+/// Returns the CPUs that workers are pinned to, in turn, of those that are allowed; empty if they are not pinned.
+///
+/// # Errors
+/// A CPU of the configuration is not allowed.
+pub(crate) fn cpus(config: &Config, allowed: &[usize]) -> Result<Vec<usize>, ConfigError> {
     match &config.cpus {
         Some(Cpus::Off) => Ok(Vec::new()),
         // One alone would have the CPU that everybody else's first thread, and most interrupts, are on; and stand still
         // with it where the scheduler would have moved it.
         None if config.workers == 1 => Ok(Vec::new()),
-        None => Ok(allowed),
+        None => Ok(allowed.to_vec()),
         Some(Cpus::List(cpus)) => {
             if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
                 let problem = format!("CPU {cpu} is none of those that this process may use ({allowed:?})");
-                return Err(ConfigError::Invalid { key: "cpus", problem }.into());
+                return Err(ConfigError::Invalid { key: "cpus", problem });
             }
             Ok(cpus.clone())
         }

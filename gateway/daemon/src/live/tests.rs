@@ -50,6 +50,8 @@ fn every_setting_of_the_gateway_can_be_set_in_the_configmap_or_stands_where_else
 #[test]
 fn what_the_list_takes_the_gateway_takes_and_what_is_beside_it_neither() {
     let command_line = command_line(&[]);
+    let allowed =
+        trieste_io::cpu::allowed().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     for setting in of_gateway() {
         let values: Vec<String> = match setting.form {
             Form::Bool => vec!["true".to_owned(), "F".to_owned()],
@@ -67,7 +69,7 @@ fn what_the_list_takes_the_gateway_takes_and_what_is_beside_it_neither() {
                 vec!["aes256gcm16-prfsha256-x25519".to_owned()]
             }
             Form::Texts => vec!["aes256gcm16,aes128gcm16".to_owned()],
-            Form::Text(_) if setting.key == "cpus" => vec!["off".to_owned(), "0,1".to_owned()],
+            Form::Text(_) if setting.key == "cpus" => vec!["off".to_owned(), allowed.clone()],
             Form::Text(_) => vec!["tun9".to_owned()],
             Form::LogFilter => vec!["debug".to_owned(), "info,trieste_gateway=trace".to_owned()],
         };
@@ -109,6 +111,9 @@ fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
         ("ipsec.ike-proposals", "aes256gcm16-x25519"),
         ("ipsec.esp-proposals", "3des"),
         ("tun-name", "a/b"),
+        // What this node alone cannot take.
+        ("cpus", "100000"),
+        ("tun-name", "lo"),
     ] {
         let (taken, _) = standing.take(&data(&[(key, value), ("weight", "7")]), compose);
         let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();
