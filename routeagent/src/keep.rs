@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -119,10 +119,15 @@ pub(crate) fn put(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-    let fresh = directory.join(name).with_extension("json.new");
+    let fresh = fresh(directory, name);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(text).and_then(|()| file.sync_all())?;
     fs::rename(fresh, directory.join(name))
+}
+
+/// Returns where a file is written before it takes its place.
+fn fresh(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name).with_extension("json.new")
 }
 
 /// Restores the routes and the guard of the file, as far as they are missing. Failures are logged; the first pass retries
@@ -149,14 +154,15 @@ pub async fn restore_closed(host: &impl Host, directory: &Path, cluster: Option<
     }
 }
 
-/// Removes the files from a state directory.
+/// Removes the files from a state directory, and what a write that was broken off has left of them.
 ///
 /// # Errors
 ///
 /// It cannot be removed; that there was nothing is no error.
 pub fn remove_files(directory: &Path) -> io::Result<()> {
-    for file in [FILE, NAMES_FILE] {
-        match fs::remove_file(directory.join(file)) {
+    let files = [FILE, NAMES_FILE].map(|name| [fresh(directory, name), directory.join(name)]);
+    for file in files.as_flattened() {
+        match fs::remove_file(file) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -182,7 +188,12 @@ mod tests {
         assert_eq!((mode(&directory), mode(&directory.join(FILE))), (0o700, 0o600));
         fs::write(directory.join(FILE), r#"{"version":2}"#).unwrap();
         assert_eq!(Closed::read(&directory), None);
+        // Of writes that were broken off.
+        for name in [FILE, NAMES_FILE] {
+            fs::write(fresh(&directory, name), "{").unwrap();
+        }
         remove_files(&directory).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
         remove_files(&directory).unwrap();
     }
 

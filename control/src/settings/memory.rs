@@ -56,22 +56,30 @@ pub fn remember(state_dir: &Path, program: Program, data: &Data) {
     }
 }
 
-/// Removes what is kept.
+/// Removes what is kept, and what a write that was broken off has left.
 ///
 /// # Errors
 /// A file that cannot be removed.
 pub fn remove_file(state_dir: &Path, program: Program) -> io::Result<()> {
-    match std::fs::remove_file(state_dir.join(program.file())) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    let path = state_dir.join(program.file());
+    for path in [aside(&path), path] {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn store_file(path: &Path, data: &Data) -> io::Result<()> {
-    let mut aside = PathBuf::from(path);
-    aside.set_extension("new");
+    let aside = aside(path);
     std::fs::write(&aside, serde_json::to_vec(data)?)?;
     std::fs::rename(aside, path)
+}
+
+/// Returns where the file is written before it takes its place.
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }
 
 fn load(path: &Path) -> Option<Data> {

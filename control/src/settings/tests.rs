@@ -223,4 +223,8 @@ async fn a_start_takes_what_the_store_says_and_else_what_is_remembered() {
     std::fs::write(&root, "no directory").unwrap();
     let read = at_start(&store, "ns", Program::Gateway, &state).await;
     assert_eq!(read, Read { before: data(&[("weight", "8")]), data: data(&[("weight", "8")]) });
+    // Of a write that was broken off.
+    std::fs::write(state.join("settings.new"), "{").unwrap();
+    remove_file(&state, Program::Gateway).unwrap();
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0);
 }

@@ -1,5 +1,6 @@
 //! `trieste-ovn` against a model of the database, and against a real OVN: ovsdb-server, ovn-northd, ovn-trace.
 
+mod broken_off;
 mod chaos;
 mod client;
 mod cluster_router;

@@ -13,6 +13,7 @@
 //! `cluster.rs` has a cluster of three nodes behind one another's firewalls.
 
 mod between_nodes;
+mod broken_off;
 mod cluster;
 mod clusterset;
 mod fail_closed;

@@ -18,10 +18,10 @@ use super::lab::{Lab, NAMESPACE, eventually, finish};
 /// Place, host name, third octet of its networks, host part of its address.
 const NODES: [(&str, &str, u8, u8); 2] = [("gw1", "a-gw1", 1, 11), ("w1", "a-w1", 3, 21)];
 const PLACES: [&str; 7] = ["gw1", "w1", "ovn", "pod-gw1", "pod-w1", "wan", "remote"];
-const PLUGIN: [(&str, &str); 2] =
+pub(crate) const PLUGIN: [(&str, &str); 2] =
     [("SUBMARINER_NETWORKPLUGIN", "OVNKubernetes"), ("TRIESTE_PLUGIN_SYNC", "true")];
 
-fn cluster() -> Option<Lab> {
+pub(crate) fn cluster() -> Option<Lab> {
     let lab = Lab::bare(&PLACES)?;
     for place in ["gw1", "w1", "ovn", "wan"] {
         lab.run(place, "sysctl", &["-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
