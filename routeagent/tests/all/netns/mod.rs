@@ -30,4 +30,5 @@ mod several;
 mod source_guard;
 mod strangers;
 mod takeover;
+mod takeover_back;
 mod voices;

@@ -14,10 +14,11 @@ use super::lab::{Lab, finish};
 /// What `iptables-save` printed on a gateway node; the own cluster there has 10.2.0.0/16.
 const GATEWAY: &str = include_str!("../../data/submariner/gateway.iptables");
 const GLOBALNET: &str = include_str!("../../data/submariner/globalnet.iptables");
+/// Between two datagrams of nodes that move over.
 const PROBE_EVERY: Duration = Duration::from_millis(2);
 
 /// A node of `cluster`: namespace, host name, third and last octet of its address.
-type Node = (&'static str, &'static str, u8, u8);
+pub(crate) type Node = (&'static str, &'static str, u8, u8);
 
 /// Returns a recording with this lab's networks, and without what is not Submariner's. Its jumps come first, as its own
 /// programs put them.
@@ -42,7 +43,7 @@ fn recorded(text: &str, pod_gateway: &str) -> String {
 }
 
 /// Puts on a node what upstream's route agent has on it, without the device's name of the gateway.
-fn as_upstreams_agent(lab: &Lab, (place, _, net, host): Node, restore: &str) {
+pub(crate) fn as_upstreams_agent(lab: &Lab, (place, _, net, host): Node, restore: &str) {
     for set in ["SUBMARINER-LOCALCIDRS", "SUBMARINER-REMOTECIDRS"] {
         lab.run(place, "ipset", &["create", set, "hash:net"]);
     }
@@ -50,7 +51,9 @@ fn as_upstreams_agent(lab: &Lab, (place, _, net, host): Node, restore: &str) {
     lab.run(place, "ipset", &["add", "SUBMARINER-REMOTECIDRS", "10.2.0.0/16"]);
     lab.feed_with(place, &[restore, "--noflush"], &recorded(GATEWAY, &format!("10.1.{net}.1")));
     let peer = if place == "gw1" { "" } else { "remote 172.31.1.11 " };
-    let link = format!("link add vx-submariner type vxlan id 100 {peer}dstport 4800 nolearning");
+    // The kernel takes any other: states are compared.
+    let address = format!("address ce:00:00:00:{net:02x}:{host:02x}");
+    let link = format!("link add vx-submariner {address} type vxlan id 100 {peer}dstport 4800 nolearning");
     lab.ip(place, &link.split(' ').collect::<Vec<_>>());
     lab.address(place, "vx-submariner", &[&format!("240.31.{net}.{host}/8")]);
     lab.run(place, "sysctl", &["-qw", "net.ipv4.conf.vx-submariner.rp_filter=2"]);
@@ -69,7 +72,7 @@ fn as_upstreams_agent(lab: &Lab, (place, _, net, host): Node, restore: &str) {
 }
 
 /// Lets through what upstream's programs hand to the network plugin: its answers to other nodes' pods take that way.
-fn open(lab: &Lab, place: &str) {
+pub(crate) fn open(lab: &Lab, place: &str) {
     lab.run(place, "sysctl", &["-qw", "net.ipv4.conf.all.rp_filter=2"]);
     for chain in ["INPUT", "FORWARD"] {
         lab.run(place, "iptables-nft", &["-P", chain, "ACCEPT"]);
@@ -96,9 +99,14 @@ fn is_shared(line: &str) -> bool {
     line.contains("SUBMARINER-INPUT") || line.contains("SUBMARINER-FORWARD")
 }
 
-/// Sends a datagram every two milliseconds while `work` runs, each of which is to be answered; returns how many were sent and
-/// answered, and the longest time without an answer.
-fn answered_meanwhile(lab: &Lab, from: &str, work: impl FnOnce()) -> (usize, usize, Duration) {
+/// Sends a datagram at an interval while `work` runs, each of which is to be answered; returns how many were sent and answered,
+/// and the longest time without an answer.
+pub(crate) fn answered_meanwhile(
+    lab: &Lab,
+    from: &str,
+    interval: Duration,
+    work: impl FnOnce(),
+) -> (usize, usize, Duration) {
     let server = lab.inside("remote", || UdpSocket::bind("10.2.0.9:7000")).unwrap();
     let client = lab.inside(from, || UdpSocket::bind("0.0.0.0:7001")).unwrap();
     for socket in [&server, &client] {
@@ -137,7 +145,7 @@ fn answered_meanwhile(lab: &Lab, from: &str, work: impl FnOnce()) -> (usize, usi
                 // The node may refuse for a moment.
                 let _ = client.send_to(b"probe", "10.2.0.9:7000");
                 count += 1;
-                thread::sleep(PROBE_EVERY);
+                thread::sleep(interval);
             }
             count
         });
@@ -178,7 +186,7 @@ fn nodes_move_from_upstreams_route_agent_to_ours_under_traffic() {
         }
         talk(&lab, "pod-w1", "remote", "10.2.0.9:80", "10.2.0.9:80").unwrap();
 
-        let (sent, answered, gap) = answered_meanwhile(&lab, "pod-w1", || {
+        let (sent, answered, gap) = answered_meanwhile(&lab, "pod-w1", PROBE_EVERY, || {
             for (place, hostname, ..) in NODES {
                 finish(&mut lab.agent_on(place, hostname, &["--once"]));
                 // Longer than any pass: what another node's agent mends does not hide what this one has broken.
