@@ -33,6 +33,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::json;
 use trieste_control::api::ClusterNetworks;
+use trieste_control::live_networks::Source;
 use trieste_control::steps::{Outcome, Steps};
 
 use crate::apply::{apply_all, define};
@@ -356,7 +357,9 @@ fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
 
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
     let mut before = member.followed.clone();
-    before.0.retain(|source, _| is_served(*source, &network.plugin.name));
+    // The right to read a ConfigMap is in its namespace, which may have gone with a plugin.
+    let is_there = |source: &Source| source.object().is_none() || network.followed.0.contains_key(source);
+    before.0.retain(|source, _| is_served(*source, &network.plugin.name) && is_there(source));
     let named = ClusterNetworks {
         pods: network.pods.cidrs.clone(),
         services: network.services.cidrs.clone(),

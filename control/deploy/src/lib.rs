@@ -13,6 +13,7 @@ pub mod deploy_broker;
 pub mod discover;
 mod error;
 pub mod join;
+mod network_maps;
 mod object_ref;
 pub mod objects;
 mod pods;

@@ -7,7 +7,8 @@ use futures::StreamExt as _;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::tracked::{Source, TrackedLists};
+use super::source::Source;
+use super::tracked::TrackedLists;
 use crate::api::limits::MAX_CIDRS;
 use crate::api::{ClusterNetworks, Kind, Object, ObjectKey};
 use crate::election::Candidate;
@@ -48,9 +49,9 @@ pub struct NetworksController {
     object: Option<Object>,
     /// Which of its lists are kept.
     followed: TrackedLists,
-    caches: BTreeMap<Kind, Cache>,
+    caches: BTreeMap<Watch, Cache>,
     /// Why objects cannot be read.
-    unread: BTreeMap<Kind, String>,
+    unread: BTreeMap<Watch, String>,
     problem: Option<String>,
     /// What cannot be announced, and why.
     left_out: Vec<String>,
@@ -71,15 +72,20 @@ impl NetworksController {
     }
 
     /// Returns the networks in a source's objects; `None` if they cannot be read.
-    fn read(&self, source: Source, recorded: &BTreeSet<IpNet>) -> Option<BTreeSet<IpNet>> {
+    ///
+    /// # Errors
+    /// Why what they say makes no sense.
+    fn read(&self, source: Source, recorded: &BTreeSet<IpNet>) -> Result<Option<BTreeSet<IpNet>>, String> {
+        let watch = watch_of(source);
         // What was read before an outage may be older than what `join` has found.
-        let cache = self.caches.get(&source.kind()).filter(|cache| cache.is_complete())?;
-        if self.unread.contains_key(&source.kind()) {
-            return None;
+        let is_current = |cache: &&Cache| cache.is_complete() && !self.unread.contains_key(&watch);
+        let Some(cache) = self.caches.get(&watch).filter(is_current) else { return Ok(None) };
+        let found = source.found(cache.objects(), recorded)?;
+        match source.object() {
+            Some(key) if found.is_empty() => Err(format!("{key} names no networks any more")),
+            // Every cluster has some: where there are none, they are somewhere else by now.
+            _ => Ok(Some(found).filter(|found| !found.is_empty())),
         }
-        let found = source.found(cache.objects(), recorded);
-        // Every cluster has some: where there are none, they are somewhere else by now.
-        (!found.is_empty()).then_some(found)
     }
 
     /// Returns the ConfigMap as it should be, and what cannot be in it.
@@ -90,7 +96,11 @@ impl NetworksController {
             let of_list = self.followed.0.iter().filter(|(source, _)| source.key() == key);
             let sources: BTreeMap<Source, Reading<'_>> = of_list
                 .map(|(source, recorded)| {
-                    (*source, Reading { recorded, found: self.read(*source, recorded) })
+                    let found = self.read(*source, recorded).unwrap_or_else(|reason| {
+                        problems.push(format!("{reason}: what it has named before is announced on"));
+                        None
+                    });
+                    (*source, Reading { recorded, found })
                 })
                 .collect();
             let others = ClusterNetworks::KEYS.into_iter().filter(|other| *other != key);
@@ -112,6 +122,19 @@ impl NetworksController {
             new.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
         }
         (new, problems)
+    }
+}
+
+/// Returns what is watched for a source.
+fn watch_of(source: Source) -> Watch {
+    source.object().map_or_else(|| Watch::new(0, source.kind(), ""), |key| Watch::one(0, &key))
+}
+
+/// Returns what is watched, for people.
+fn shown(watch: &Watch) -> String {
+    match watch.name.is_empty() {
+        true => watch.kind.to_string(),
+        false => ObjectKey::new(watch.kind, &*watch.namespace, &*watch.name).to_string(),
     }
 }
 
@@ -152,7 +175,7 @@ fn corrected_list(
             Room::Free => drop(ours.insert(network)),
             Room::Covered => {}
             Room::None(why) => {
-                problems.push(format!("{network} of {} is not announced: {why}", source.kind()));
+                problems.push(format!("{network} of {} is not announced: {why}", shown(&watch_of(source))));
             }
         }
     }
@@ -201,18 +224,23 @@ impl Controller for NetworksController {
     }
 
     fn watches(&self) -> BTreeSet<Watch> {
-        self.followed.0.keys().map(|source| Watch::new(0, source.kind(), "")).collect()
+        self.followed.0.keys().map(|source| watch_of(*source)).collect()
+    }
+
+    fn does_without(&self, _: &Watch, error: &StoreError) -> bool {
+        // Sources have rights of their own: one that is missing keeps what that source has named, and the others go on.
+        matches!(error, StoreError::Forbidden { .. })
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _: Instant) -> Vec<()> {
         let unread = match &event {
-            StoreEvent::Unavailable(error) => Some(format!("{}: {error}", watch.kind)),
+            StoreEvent::Unavailable(error) => Some(format!("{}: {error}", shown(watch))),
             StoreEvent::Listed(_) | StoreEvent::Applied(_) | StoreEvent::Deleted(_) => None,
         };
         // What was not done during an outage is done after it.
-        let was_unread = self.unread.remove(&watch.kind).is_some();
-        self.unread.extend(unread.map(|reason| (watch.kind, reason)));
-        let is_changed = self.caches.entry(watch.kind).or_default().apply(&event);
+        let was_unread = self.unread.remove(watch).is_some();
+        self.unread.extend(unread.map(|reason| (watch.clone(), reason)));
+        let is_changed = self.caches.entry(watch.clone()).or_default().apply(&event);
         if is_changed || was_unread { vec![()] } else { Vec::new() }
     }
 
@@ -228,9 +256,9 @@ impl Controller for NetworksController {
 
     fn reconcile(&mut self, (): &(), _: &Context) -> Reconciled {
         // The watches of lists that are not followed any more are closed after this.
-        let kinds: BTreeSet<Kind> = self.followed.0.keys().map(|source| source.kind()).collect();
-        self.caches.retain(|kind, _| kinds.contains(kind));
-        self.unread.retain(|kind, _| kinds.contains(kind));
+        let watches = self.watches();
+        self.caches.retain(|watch, _| watches.contains(watch));
+        self.unread.retain(|watch, _| watches.contains(watch));
         let Some(object) = self.object.as_ref().filter(|object| object.withheld.is_none()) else {
             return Reconciled::await_change();
         };

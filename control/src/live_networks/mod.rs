@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   ServiceCIDR, Network (OpenShift) ──────────────────────────▶ services ─┐
-//!   IPPool (Calico), CiliumPodIPPool, Network (OpenShift) ─────▶ pods ─────┴─▶ ConfigMap trieste-networks ─▶ every gateway
+//!   IPPool (Calico), CiliumPodIPPool, Network (OpenShift) ─────▶ pods ─────┼─▶ ConfigMap trieste-networks ─▶ every gateway
+//!   ConfigMap (flannel, canal, Cilium, OVN, kube-proxy, kubeadm) ▶ both ────┘
 //! ```
 //!
 //! `join` names in an annotation of the ConfigMap the sources that it has found, with what it has found in each; the lists are kept
@@ -12,7 +13,10 @@
 //! Whether a network can be announced is the gateways' decision, as when somebody edits the ConfigMap.
 
 mod controller;
+mod network_map;
+mod source;
 mod tracked;
 
 pub use controller::{NAME, NetworksController, spawn};
-pub use tracked::{Source, TrackedLists};
+pub use source::Source;
+pub use tracked::TrackedLists;

@@ -3,128 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use serde_json::Value;
 
-use crate::api::{ClusterNetworks, Kind, Object, label};
-
-/// What says networks of the cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// Of pods: Calico's IPPools.
-    CalicoPools,
-    /// Of services: the ServiceCIDR objects.
-    ServiceCidrs,
-    /// Of pods: Cilium's CiliumPodIPPools.
-    CiliumPools,
-    /// Of pods: OpenShift's Network `cluster`.
-    OpenShiftPods,
-    /// Of services: the same.
-    OpenShiftServices,
-}
-
-/// The name of OpenShift's object; others of its kind mean nothing.
-const OPENSHIFT_NETWORK: &str = "cluster";
-
-impl Source {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::CalicoPools,
-        Self::ServiceCidrs,
-        Self::CiliumPools,
-        Self::OpenShiftPods,
-        Self::OpenShiftServices,
-    ];
-
-    /// Returns its name in the annotation. The first two are those of their lists, since there were no others.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::CalicoPools => "pods",
-            Self::ServiceCidrs => "services",
-            Self::CiliumPools => "cilium-pods",
-            Self::OpenShiftPods => "openshift-pods",
-            Self::OpenShiftServices => "openshift-services",
-        }
-    }
-
-    /// Returns the key in the ConfigMap of the list that has its networks.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        let [pods, services, _] = ClusterNetworks::KEYS;
-        if self.is_of_pods() { pods } else { services }
-    }
-
-    /// Returns `true` if its networks are those of pods, `false` if they are those of services.
-    #[must_use]
-    pub const fn is_of_pods(self) -> bool {
-        match self {
-            Self::CalicoPools | Self::CiliumPools | Self::OpenShiftPods => true,
-            Self::ServiceCidrs | Self::OpenShiftServices => false,
-        }
-    }
-
-    /// Returns the kind of its objects.
-    #[must_use]
-    pub const fn kind(self) -> Kind {
-        match self {
-            Self::CalicoPools => Kind::IpPool,
-            Self::ServiceCidrs => Kind::ServiceCidr,
-            Self::CiliumPools => Kind::CiliumPodIpPool,
-            Self::OpenShiftPods | Self::OpenShiftServices => Kind::OpenShiftNetwork,
-        }
-    }
-
-    /// Returns the networks that an object says, those in `recorded` also where it does not give any addresses of them any more.
-    fn networks(self, object: &Object, recorded: &BTreeSet<IpNet>) -> Vec<IpNet> {
-        let Some(spec) = object.body.get("spec") else { return Vec::new() };
-        let texts: Vec<&str> = match self {
-            Self::CalicoPools if is_of_own_pods(object, spec) => spec["cidr"].as_str().into_iter().collect(),
-            Self::CalicoPools => Vec::new(),
-            Self::ServiceCidrs => texts(&spec["cidrs"], Value::as_str),
-            Self::CiliumPools => ["ipv4", "ipv6"]
-                .iter()
-                .flat_map(|family| texts(&spec[family]["cidrs"], Value::as_str))
-                .collect(),
-            Self::OpenShiftPods => of_openshift(object, "clusterNetwork", |network| network["cidr"].as_str()),
-            Self::OpenShiftServices => of_openshift(object, "serviceNetwork", Value::as_str),
-        };
-        texts
-            .into_iter()
-            .filter_map(|text| text.trim().parse().ok())
-            .map(|network: IpNet| network.trunc())
-            // Pods keep their addresses of a pool that is switched off. One that always was may be for another cluster's network.
-            .filter(|network| spec["disabled"] != true || recorded.contains(network))
-            .collect()
-    }
-
-    /// Returns the networks that objects say; `recorded` are those that they have said before.
-    #[must_use]
-    pub fn found<'a>(
-        self,
-        objects: impl IntoIterator<Item = &'a Object>,
-        recorded: &BTreeSet<IpNet>,
-    ) -> BTreeSet<IpNet> {
-        objects.into_iter().flat_map(|object| self.networks(object, recorded)).collect()
-    }
-}
-
-fn texts(list: &Value, text: fn(&Value) -> Option<&str>) -> Vec<&str> {
-    list.as_array().into_iter().flatten().filter_map(text).collect()
-}
-
-/// Returns what OpenShift's Network says: what is in force by its status, or what is wanted where there is none.
-fn of_openshift<'a>(object: &'a Object, list: &str, text: fn(&Value) -> Option<&str>) -> Vec<&'a str> {
-    let parts = ["status", "spec"].into_iter().filter_map(|part| object.body.get(part));
-    let mut lists = parts.map(|part| texts(&part[list], text)).filter(|texts| !texts.is_empty());
-    (object.metadata.name == OPENSHIFT_NETWORK).then(|| lists.next()).flatten().unwrap_or_default()
-}
-
-/// Returns `true` if a pool is for pods of this cluster.
-fn is_of_own_pods(pool: &Object, spec: &Value) -> bool {
-    let is_remote = pool.metadata.labels.contains_key(label::REMOTE_POOL);
-    let uses = spec["allowedUses"].as_array();
-    let is_for_pods = uses.is_none_or(|uses| uses.is_empty() || uses.iter().any(|one| one == "Workload"));
-    !is_remote && is_for_pods
-}
+use super::source::Source;
+use crate::api::{ClusterNetworks, Object};
 
 /// What lists of the cluster's networks follow, and the entries that come from each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -184,10 +65,8 @@ impl TrackedLists {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::api::ObjectMeta;
+    use crate::api::{Kind, ObjectMeta};
 
     #[test]
     fn the_annotation_is_read_back_and_lists_of_later_versions_are_left_out() {
@@ -263,78 +142,5 @@ mod tests {
         assert_eq!(nothing.renewed(&before, &named), before, "what could not be read ends nothing");
         let before = lists("", "-");
         assert_eq!(nothing.renewed(&before, &named), before, "nor where somebody's entry covers all");
-    }
-
-    #[test]
-    fn networks_are_those_of_objects_for_this_clusters_pods_and_services() {
-        let object = |source: Source, spec: Value, label: Option<&str>| {
-            let mut object = Object::new(source.kind(), ObjectMeta::new("", "a"));
-            object.body.insert("spec".to_owned(), spec);
-            object.metadata.labels.extend(label.map(|label| (label.to_owned(), "true".to_owned())));
-            object
-        };
-        for (list, spec, label, expected) in [
-            (
-                Source::ServiceCidrs,
-                json!({"cidrs": ["10.96.0.0/16", "fd00:96::/112"]}),
-                None,
-                "10.96.0.0/16 fd00:96::/112",
-            ),
-            (
-                Source::ServiceCidrs,
-                json!({"cidrs": ["10.96.0.0/16", "10.96.4.0/24", "x", 7]}),
-                None,
-                "10.96.0.0/16 10.96.4.0/24",
-            ),
-            (Source::ServiceCidrs, json!({}), None, ""),
-            (Source::CalicoPools, json!({"cidr": "10.1.3.4/16"}), None, "10.1.0.0/16"),
-            (Source::CalicoPools, json!({"cidr": "10.2.0.0/16", "disabled": true}), None, ""),
-            (Source::CalicoPools, json!({"cidr": "10.8.0.0/16", "disabled": true}), None, "10.8.0.0/16"),
-            (Source::CalicoPools, json!({"cidr": "10.2.0.0/16"}), Some(label::REMOTE_POOL), ""),
-            (Source::CalicoPools, json!({"cidr": "10.9.0.0/16", "allowedUses": ["LoadBalancer"]}), None, ""),
-            (
-                Source::CiliumPools,
-                json!({"ipv4": {"cidrs": ["10.20.0.0/16", "10.30.0.0/16"], "maskSize": 24}, "ipv6": {"cidrs": ["fd00:20::/104", 7]}}),
-                None,
-                "10.20.0.0/16 10.30.0.0/16 fd00:20::/104",
-            ),
-            (Source::CiliumPools, json!({"ipv4": {"cidrs": "10.20.0.0/16"}}), None, ""),
-            (
-                Source::CalicoPools,
-                json!({"cidr": "10.9.0.0/16", "allowedUses": ["Tunnel", "Workload"]}),
-                None,
-                "10.9.0.0/16",
-            ),
-        ] {
-            let recorded = BTreeSet::from(["10.8.0.0/16".parse().unwrap()]);
-            let found = list.found(&[object(list, spec.clone(), label)], &recorded);
-            let found: Vec<String> = found.iter().map(IpNet::to_string).collect();
-            assert_eq!(found.join(" "), expected, "{list:?} {spec}");
-        }
-    }
-
-    #[test]
-    fn openshifts_network_says_what_is_in_force_and_what_is_wanted_where_it_does_not() {
-        let networks = |pods: &[&str], services: &[&str]| {
-            let pods: Vec<Value> = pods.iter().map(|cidr| json!({"cidr": cidr, "hostPrefix": 23})).collect();
-            json!({"clusterNetwork": pods, "serviceNetwork": services})
-        };
-        let wanted = networks(&["10.128.0.0/14", "10.132.0.0/14"], &["172.30.0.0/16"]);
-        let in_force = networks(&["10.128.0.0/14", "fd01::/48"], &[]);
-        for (name, status, pods, services) in [
-            ("cluster", Some(&in_force), "10.128.0.0/14 fd01::/48", "172.30.0.0/16"),
-            ("cluster", Some(&json!({})), "10.128.0.0/14 10.132.0.0/14", "172.30.0.0/16"),
-            ("cluster", None, "10.128.0.0/14 10.132.0.0/14", "172.30.0.0/16"),
-            ("another", Some(&in_force), "", ""),
-        ] {
-            let mut object = Object::new(Kind::OpenShiftNetwork, ObjectMeta::new("", name));
-            object.body.insert("spec".to_owned(), wanted.clone());
-            object.body.extend(status.map(|status| ("status".to_owned(), status.clone())));
-            for (source, expected) in [(Source::OpenShiftPods, pods), (Source::OpenShiftServices, services)] {
-                let found = source.found([&object], &BTreeSet::new());
-                let found: Vec<String> = found.iter().map(IpNet::to_string).collect();
-                assert_eq!(found.join(" "), expected, "{source:?} {name} {status:?}");
-            }
-        }
     }
 }

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use trieste_control::admin::Condition;
 use trieste_control::api::GoDuration;
 use trieste_control::live_networks::Source;
+use trieste_deploy::objects::names::NETWORK_MAPS;
+use trieste_deploy::objects::rbac::network_map_namespaces;
 use trieste_deploy::objects::{example, member};
 use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::command::Run;
@@ -127,6 +129,24 @@ fn define_networks_of_plugins(client: &Client) {
     }
 }
 
+/// Gives gateways the rights that `join` gives where all sources are followed.
+fn give_rights_to_follow(client: &Client) {
+    let mut options = example();
+    NAMESPACE.clone_into(&mut options.namespace);
+    options.followed.0 = Source::ALL.into_iter().map(|source| (source, BTreeSet::new())).collect();
+    for namespace in network_map_namespaces() {
+        // The cluster has one of them already.
+        drop(client.create_namespace(namespace));
+    }
+    for manifest in member(&options) {
+        let is_here = manifest.namespace().is_none_or(|namespace| namespace == NAMESPACE);
+        let is_gateways = is_here && manifest.name() == rbac::GATEWAY || manifest.name() == NETWORK_MAPS;
+        if manifest.kind().contains("Role") && is_gateways {
+            client.apply(manifest.as_value()).unwrap();
+        }
+    }
+}
+
 /// With the rights that `join` gives; upstream's gateways may not read these objects.
 #[test]
 fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdrawn() {
@@ -135,15 +155,7 @@ fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdra
     let mut fleet = Fleet::new(1).unwrap();
     let client = fleet.lab.cluster("east").server.client().clone();
     define_networks_of_plugins(&client);
-    let mut options = example();
-    NAMESPACE.clone_into(&mut options.namespace);
-    options.followed.0 = Source::ALL.into_iter().map(|source| (source, BTreeSet::new())).collect();
-    for manifest in member(&options) {
-        let is_here = manifest.namespace().is_none_or(|namespace| namespace == NAMESPACE);
-        if is_here && manifest.kind().contains("Role") && manifest.name() == rbac::GATEWAY {
-            client.apply(manifest.as_value()).unwrap();
-        }
-    }
+    give_rights_to_follow(&client);
     let pods: Vec<String> =
         fleet.lab.cluster("east").plan.pod_cidrs.iter().map(ToString::to_string).collect();
     let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
@@ -162,11 +174,17 @@ fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdra
     };
     let default = "10.211.64.0/24";
     let pods = format!("{},{default}", pods.join(","));
-    for object in [pool("default", &[default]), network(&[default])] {
+    let flannel = |conf: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "kube-flannel-cfg", "namespace": "kube-flannel"}, "data": {"net-conf.json": conf}})
+    };
+    let net_conf = |more: &str| json!({"Network": default, "IPv6Network": more}).to_string();
+    for object in [pool("default", &[default]), network(&[default]), flannel(&net_conf(""))] {
         client.apply(&object).unwrap();
     }
     let followed =
-        json!({"services": found, "cilium-pods": [default], "openshift-pods": [default]}).to_string();
+        json!({"services": found, "cilium-pods": [default], "openshift-pods": [default], "flannel-map": [default]})
+            .to_string();
     client
         .apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "trieste-networks", "namespace": NAMESPACE,
@@ -200,13 +218,29 @@ fn a_network_that_appears_in_an_object_is_announced_and_one_that_goes_is_withdra
     until("a pool of pods to be withdrawn", "10.211.65.0/24", false);
     client.apply(&network(&[default])).unwrap();
     until("a network of pods to be withdrawn", "10.211.66.0/24", false);
+    client.apply(&flannel(&net_conf("10.211.67.0/24"))).unwrap();
+    until("flannel's to be announced", "10.211.67.0/24", true);
+    client.apply(&flannel("{")).unwrap();
+    eventually("what makes no sense to be named", TIMEOUT, || {
+        let log = fleet.gateway("east", 0).log();
+        anyhow::ensure!(log.contains("ConfigMap kube-flannel/kube-flannel-cfg has an entry"), "{log}");
+        Ok(())
+    })
+    .unwrap();
+    until("flannel's to stay", "10.211.67.0/24", true);
+    client.apply(&flannel(&net_conf(""))).unwrap();
+    until("flannel's to be withdrawn", "10.211.67.0/24", false);
     let object = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/trieste-networks");
     let left = client.get(&object).unwrap();
     let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<String>>();
     for (list, before) in [("pods", &pods), ("services", &services)] {
         assert_eq!(sorted(left["data"][list].as_str().unwrap()), sorted(before), "{left}");
     }
-    assert!(!fleet.gateway("east", 0).log().contains("NetworksNotFollowed"));
+    let log = fleet.gateway("east", 0).log();
+    let is_other = |line: &&str| line.contains("condition set") && !line.contains("kube-flannel-cfg");
+    let others: Vec<&str> =
+        log.lines().filter(|line| line.contains("NetworksNotFollowed")).filter(is_other).collect();
+    assert!(others.is_empty(), "{others:?}");
 }
 
 /// With the rights that `join` gives.

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 use trieste_control::live_networks::Source;
 
-use super::flags::{cidrs, document, flag};
+use super::flags::{KUBE_PROXY, KUBEADM, cidrs, document, flag};
 use super::{Observed, Subnets, tracked};
 
 /// CIDRs that one source names.
@@ -43,8 +43,8 @@ pub(super) fn of_pods(observed: &Observed) -> Vec<Candidate> {
             of_pod(observed, "kube-controller-manager", "--cluster-cidr"),
         ),
         list("kube-proxy's --cluster-cidr", of_pod(observed, "kube-proxy", "--cluster-cidr")),
-        list("kube-proxy's ConfigMap", proxy.as_ref().and_then(|conf| conf["clusterCIDR"].as_str())),
-        list("kubeadm's ConfigMap", kubeadm(observed, "podSubnet").as_deref()),
+        list(KUBE_PROXY, proxy.as_ref().and_then(|conf| conf["clusterCIDR"].as_str())),
+        list(KUBEADM, kubeadm(observed, "podSubnet").as_deref()),
         of_nodes(observed),
     ]
     .into_iter()
@@ -65,7 +65,7 @@ pub(super) fn of_services(observed: &Observed) -> Vec<Candidate> {
             of_pod(observed, "kube-controller-manager", range),
         )
         .map(Candidate::part),
-        list("kubeadm's ConfigMap", kubeadm(observed, "serviceSubnet").as_deref()).map(Candidate::part),
+        list(KUBEADM, kubeadm(observed, "serviceSubnet").as_deref()).map(Candidate::part),
         list("the API server's refusal of another address", observed.refusal.as_deref().and_then(refused))
             .map(Candidate::part),
     ]

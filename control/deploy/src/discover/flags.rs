@@ -72,12 +72,25 @@ pub(super) fn document(map: &Value, key: &str) -> Option<Value> {
     serde_saphyr::from_str(entry(map, key)?).ok()
 }
 
+/// Upstream's name for flannel.
+pub(super) const FLANNEL: &str = "flannel";
+/// Upstream's name for canal.
+pub(super) const CANAL: &str = "canal-flannel";
+
+/// What kubeadm's source is called.
+pub(super) const KUBEADM: &str = "kubeadm's ConfigMap";
+/// What the source in kube-proxy's settings is called.
+pub(super) const KUBE_PROXY: &str = "kube-proxy's ConfigMap";
+
 /// Cilium's ConfigMap.
 pub(super) const CILIUM_CONFIG: &str = "kube-system/cilium-config";
 /// The entry of Cilium's ConfigMap that names the kind of plugin in front of it.
 pub(super) const CHAINING_MODE: &str = "cni-chaining-mode";
 /// Cilium's mode in which the networks of pods stand in CiliumPodIPPools.
 pub(super) const MULTI_POOL: &str = "multi-pool";
+
+/// Cilium's modes in which the networks of pods stand in its ConfigMap begin so.
+pub(super) const CLUSTER_POOL: &str = "cluster-pool";
 
 /// Returns how Cilium gives addresses to pods.
 pub(super) fn ipam(observed: &Observed) -> Option<&str> {

@@ -16,12 +16,13 @@ pub fn infer(observed: &Observed, given: &Given) -> Network {
     pods.extend(of_pods(observed));
     let mut services = found.services;
     services.extend(of_services(observed));
+    let chosen = [&pods, &services].map(|all| choose(all).unwrap_or_default().source);
     let [pods_by, services_by] = given.is_settled.map(|is_settled| is_settled.then_some(EARLIER));
     let said = [(given.pods.as_slice(), pods_by), (given.services.as_slice(), services_by)];
     let pods = settle("pod CIDRs", "--clustercidr", said[0], &pods, &mut warnings);
     let services = settle("service CIDRs", "--servicecidr", said[1], &services, &mut warnings);
     let spiderpool = spiderpool::find(observed);
-    let followed = tracked::find(observed, &found.plugin.name);
+    let followed = tracked::find(observed, &found.plugin.name, &chosen);
     Network { plugin: found.plugin, ovn, spiderpool, followed, pods, services, extra: Vec::new(), warnings }
 }
 

@@ -5,7 +5,9 @@ use trieste_control::live_networks::Source;
 use trieste_control::requirements::{CILIUM, OVN_KUBERNETES, is_chained, is_ovn_kubernetes};
 
 use super::candidates::of_source;
-use super::flags::{CHAINING_MODE, CILIUM_CONFIG, MULTI_POOL, document, entry, ipam, variable};
+use super::flags::{
+    CANAL, CHAINING_MODE, CILIUM_CONFIG, CLUSTER_POOL, FLANNEL, MULTI_POOL, document, entry, ipam, variable,
+};
 use super::found::Found;
 use super::{Observed, Plugin, clouds};
 
@@ -65,7 +67,7 @@ fn weave(observed: &Observed) -> Option<Found> {
 fn canal(observed: &Observed) -> Option<Found> {
     let map = observed.config_maps.get("kube-system/canal-config")?;
     let source = "ConfigMap kube-system/canal-config";
-    Some(Found::new("canal-flannel", source).pods(source, Some(&net_conf(map))))
+    Some(Found::new(CANAL, source).pods(source, Some(&net_conf(map))))
 }
 
 fn calico(observed: &Observed) -> Option<Found> {
@@ -93,7 +95,7 @@ fn flannel(observed: &Observed) -> Option<Found> {
         .find_map(|name| Some((name, observed.config_maps.get(name)?)))?;
     let source = format!("ConfigMap {name}");
     let nets = net_conf(map);
-    Some(Found::new("flannel", source.clone()).pods(&source, Some(&nets)))
+    Some(Found::new(FLANNEL, source.clone()).pods(&source, Some(&nets)))
 }
 
 fn kindnet(observed: &Observed) -> Option<Found> {
@@ -113,7 +115,7 @@ fn cilium(observed: &Observed) -> Option<Found> {
     let also = cloud.map_or_else(String::new, |cloud| format!("; {}", cloud.plugin.source));
     let mut found = Found::new(CILIUM, format!("{source}{also}"));
     let mode = ipam(observed).unwrap_or_default();
-    if mode.starts_with("cluster-pool") {
+    if mode.starts_with(CLUSTER_POOL) {
         let pools: Vec<&str> = ["cluster-pool-ipv4-cidr", "cluster-pool-ipv6-cidr"]
             .into_iter()
             .filter_map(|key| entry(map, key))

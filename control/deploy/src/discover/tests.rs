@@ -282,3 +282,79 @@ fn sources_that_contradict_one_another_are_a_warning_and_the_users_word_wins() {
         network.warnings[0]
     );
 }
+
+#[test]
+fn plugin_detect_config_maps_are_followed_where_networks_were_found_in_them() {
+    let map = |data: Value| json!({"data": data});
+    let net_conf =
+        map(json!({"net-conf.json": r#"{"Network": "10.7.0.0/16", "IPv6Network": "fd00:7::/56"}"#}));
+    let cilium = |mode: &str| map(json!({"ipam": mode, "cluster-pool-ipv4-cidr": "10.7.0.0/16 10.8.0.0/16"}));
+    let ovn = map(json!({"net_cidr": "10.128.0.0/14/23", "svc_cidr": "172.30.0.0/16"}));
+    let kubeadm = map(json!({"ClusterConfiguration":
+        "networking:\n  podSubnet: 10.7.0.0/16\n  serviceSubnet: 10.96.0.0/12\n"}));
+    let proxy = map(json!({"config.conf": "clusterCIDR: 10.7.0.0/16\n"}));
+    let broken = map(json!({"net-conf.json": r#"{"Network": "10.7.0.0/16", "IPv6Network": "7"}"#}));
+    let kubeadm_both = r#"{"kubeadm-map-pods":["10.7.0.0/16"],"kubeadm-map-services":["10.96.0.0/12"]}"#;
+    let system = ("kube-system/kube-flannel-cfg", &net_conf);
+    for (maps, set, expected) in [
+        (
+            &[("kube-flannel/kube-flannel-cfg", &net_conf), system][..],
+            None,
+            r#"{"flannel-map":["10.7.0.0/16","fd00:7::/56"]}"#,
+        ),
+        (&[system], None, r#"{"flannel-system-map":["10.7.0.0/16","fd00:7::/56"]}"#),
+        (
+            &[("kube-system/canal-config", &net_conf), system],
+            None,
+            r#"{"canal-map":["10.7.0.0/16","fd00:7::/56"]}"#,
+        ),
+        (&[("kube-flannel/kube-flannel-cfg", &broken)], None, "{}"),
+        (
+            &[("kube-system/cilium-config", &cilium("cluster-pool"))],
+            None,
+            r#"{"cilium-map":["10.7.0.0/16","10.8.0.0/16"]}"#,
+        ),
+        (&[("kube-system/cilium-config", &cilium("kubernetes"))], None, "{}"),
+        (
+            &[("ovn-kubernetes/ovn-config", &ovn)],
+            Some("ovnkube-node"),
+            r#"{"ovn-map-pods":["10.128.0.0/14"],"ovn-map-services":["172.30.0.0/16"]}"#,
+        ),
+        (&[("ovn-kubernetes/ovn-config", &ovn)], None, "{}"),
+        // Where nothing better is known.
+        (&[("kube-system/kubeadm-config", &kubeadm)], None, kubeadm_both),
+        (
+            &[("kube-system/kubeadm-config", &kubeadm), ("kube-system/kube-proxy", &proxy)],
+            None,
+            r#"{"kube-proxy-map":["10.7.0.0/16"],"kubeadm-map-services":["10.96.0.0/12"]}"#,
+        ),
+        (
+            &[("kube-system/kubeadm-config", &kubeadm), system],
+            None,
+            r#"{"flannel-system-map":["10.7.0.0/16","fd00:7::/56"],"kubeadm-map-services":["10.96.0.0/12"]}"#,
+        ),
+    ] {
+        let mut observed = Observed::default();
+        for (name, map) in maps {
+            observed.config_maps.insert((*name).to_owned(), (*map).clone());
+        }
+        observed.daemon_sets.extend(set.map(|set| daemon_set("ovn-kubernetes", set, &[])));
+        assert_eq!(found(&observed).followed.value(), expected, "{maps:?}");
+    }
+}
+
+#[test]
+fn plugin_detect_what_components_were_started_with_is_better_known_by_themselves() {
+    let kubeadm = json!({"data": {"ClusterConfiguration":
+        "networking:\n  podSubnet: 10.7.0.0/16\n  serviceSubnet: 10.96.0.0/12\n"}});
+    let mut observed = Observed {
+        pods: vec![pod("kube-controller-manager", &["kcm", "--cluster-cidr=10.7.0.0/16"])],
+        ..Observed::default()
+    };
+    observed.config_maps.insert("kube-system/kubeadm-config".to_owned(), kubeadm);
+    observed.others.insert(
+        "ServiceCIDR",
+        vec![json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}})],
+    );
+    assert_eq!(found(&observed).followed.value(), r#"{"services":["10.96.0.0/12"]}"#);
+}

@@ -3,37 +3,69 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use serde_json::Value;
+use serde_json::{Value, json};
 use trieste_control::api::Object;
 use trieste_control::live_networks::{Source, TrackedLists};
-use trieste_control::requirements::{is_calico, is_cilium};
+use trieste_control::requirements::{is_calico, is_cilium, is_ovn_kubernetes};
 
 use super::Observed;
-use super::flags::{MULTI_POOL, ipam};
+use super::flags::{CANAL, CLUSTER_POOL, FLANNEL, KUBE_PROXY, KUBEADM, MULTI_POOL, ipam};
 
-/// Returns the sources that there are, with their networks.
-pub(super) fn find(observed: &Observed, plugin: &str) -> TrackedLists {
+/// Returns the sources that there are, with their networks. `chosen` names where those of pods, and those of services, were found.
+pub(super) fn find(observed: &Observed, plugin: &str, chosen: &[String; 2]) -> TrackedLists {
     let of = |source: Source| {
         let found = networks(observed, source);
-        let is_unused = source == Source::CiliumPools && ipam(observed) != Some(MULTI_POOL);
-        (!found.is_empty() && !is_unused && is_served(source, plugin)).then_some((source, found))
+        let is_used = is_served(source, plugin) && is_used(observed, source, chosen);
+        (!found.is_empty() && is_used).then_some((source, found))
     };
     TrackedLists(Source::ALL.into_iter().filter_map(of).collect())
 }
 
-/// Returns the networks that a source names.
+/// Returns `true` if a source is where the cluster has its networks from.
+fn is_used(observed: &Observed, source: Source, [pods, services]: &[String; 2]) -> bool {
+    let is_there = |source: Source| !networks(observed, source).is_empty();
+    match source {
+        Source::CiliumPools => ipam(observed) == Some(MULTI_POOL),
+        Source::CiliumMap => ipam(observed).is_some_and(|mode| mode.starts_with(CLUSTER_POOL)),
+        Source::FlannelSystemMap => !is_there(Source::FlannelMap),
+        // What components were started with: others may know better.
+        Source::KubeProxyMap => pods.contains(KUBE_PROXY),
+        Source::KubeadmPodsMap => pods.contains(KUBEADM),
+        Source::KubeadmServicesMap => services.contains(KUBEADM),
+        Source::CalicoPools
+        | Source::ServiceCidrs
+        | Source::OpenShiftPods
+        | Source::OpenShiftServices
+        | Source::FlannelMap
+        | Source::CanalMap
+        | Source::OvnPodsMap
+        | Source::OvnServicesMap => true,
+    }
+}
+
+/// Returns the networks that a source names; none if they cannot be read.
 pub(super) fn networks(observed: &Observed, source: Source) -> BTreeSet<IpNet> {
-    let objects = observed.others.get(source.kind().as_str()).into_iter().flatten();
-    let objects: Vec<Object> = objects.filter_map(|value| read(source, value)).collect();
-    source.found(&objects, &BTreeSet::new())
+    let map = source.object().map(|key| format!("{}/{}", key.namespace, key.name));
+    let map = map.and_then(|name| observed.config_maps.get(&name));
+    let others = observed.others.get(source.kind().as_str()).into_iter().flatten();
+    let objects: Vec<Object> = others.chain(map).filter_map(|value| read(source, value)).collect();
+    source.found(&objects, &BTreeSet::new()).unwrap_or_default()
 }
 
 /// Returns `true` if a source may say something with this plugin: objects of others may be left from before.
 pub(crate) fn is_served(source: Source, plugin: &str) -> bool {
     match source {
         Source::CalicoPools => is_calico(plugin),
-        Source::CiliumPools => is_cilium(plugin),
-        Source::ServiceCidrs | Source::OpenShiftPods | Source::OpenShiftServices => true,
+        Source::CiliumPools | Source::CiliumMap => is_cilium(plugin),
+        Source::FlannelMap | Source::FlannelSystemMap => plugin == FLANNEL,
+        Source::CanalMap => plugin == CANAL,
+        Source::OvnPodsMap | Source::OvnServicesMap => is_ovn_kubernetes(plugin),
+        Source::ServiceCidrs
+        | Source::OpenShiftPods
+        | Source::OpenShiftServices
+        | Source::KubeProxyMap
+        | Source::KubeadmPodsMap
+        | Source::KubeadmServicesMap => true,
     }
 }
 
@@ -42,13 +74,14 @@ fn read(source: Source, value: &Value) -> Option<Object> {
     let mut value = value.clone();
     value["apiVersion"] = source.kind().api_version().into();
     value["kind"] = source.kind().as_str().into();
+    if let Some(key) = source.object() {
+        value["metadata"] = json!({"namespace": &*key.namespace, "name": &*key.name});
+    }
     serde_json::from_value(value).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -70,7 +103,7 @@ mod tests {
             (ranges, "calico", format!("{{\"pods\":[\"10.1.0.0/16\"],{services}}}")),
         ] {
             observed.others.insert("ServiceCIDR", ranges);
-            assert_eq!(find(&observed, plugin).value(), expected, "{plugin}");
+            assert_eq!(find(&observed, plugin, &Default::default()).value(), expected, "{plugin}");
         }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::apply::remove;
 use crate::error::DeployError;
+use crate::network_maps;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{MANAGED_BY_LABEL, PLUGIN_ROUTES, PLUGIN_SYNC, SPIDERPOOL_SYNC, TRIESTE};
 use crate::objects::{self, Manifest, MemberOptions};
@@ -60,12 +61,23 @@ pub(super) async fn unwanted(local: &Server, member: &MemberOptions) -> Result<(
             remove(local, &place).await?;
         }
     }
+    let is_wanted = |place: &ObjectRef| {
+        wanted.iter().any(|manifest| ObjectRef::of(manifest.as_value()).as_ref() == Some(place))
+    };
+    for place in network_maps::roles(local).await?.iter().filter(|place| !is_wanted(place)) {
+        remove(local, place).await?;
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use trieste_control::live_networks::Source;
+
     use super::*;
+    use crate::objects::names::NETWORK_MAPS;
     use crate::server::fake::Fake;
 
     /// Returns the kinds of what serves a plugin.
@@ -146,5 +158,35 @@ mod tests {
             unwanted(&fake.server(), &member).await.unwrap();
             assert!(fake.has(&place), "{name}");
         }
+    }
+
+    #[tokio::test]
+    async fn roles_in_namespaces_of_plugins_go_when_nothing_is_followed_there_and_those_of_others_stay() {
+        let fake = Fake::default();
+        let mut member = objects::example();
+        let roles = |member: &MemberOptions| -> Vec<Manifest> {
+            let all = objects::member(member).into_iter();
+            all.filter(|manifest| manifest.name() == NETWORK_MAPS).collect()
+        };
+        member.followed.0 =
+            [Source::FlannelMap, Source::KubeadmServicesMap].map(|one| (one, BTreeSet::new())).into();
+        let both = roles(&member);
+        let shown: Vec<String> = both.iter().map(ToString::to_string).collect();
+        assert_eq!(shown.len(), 4, "{shown:?}");
+        for manifest in &both {
+            fake.put(manifest.as_value().clone());
+        }
+        let theirs = serde_json::json!({"apiVersion": RBAC, "kind": "Role",
+            "metadata": {"namespace": "ovn-kubernetes", "name": NETWORK_MAPS}});
+        fake.put(theirs.clone());
+        unwanted(&fake.server(), &member).await.unwrap();
+        let has = |manifest: &Manifest| fake.has(&ObjectRef::of(manifest.as_value()).unwrap());
+        assert!(both.iter().all(has));
+        member.followed.0.remove(&Source::FlannelMap);
+        unwanted(&fake.server(), &member).await.unwrap();
+        for manifest in &both {
+            assert_eq!(has(manifest), manifest.namespace() == Some("kube-system"), "{manifest}");
+        }
+        assert!(fake.has(&ObjectRef::of(&theirs).unwrap()));
     }
 }

@@ -23,6 +23,8 @@ pub const SPIDERPOOL_SYNC: &str = "trieste-spiderpool-sync";
 pub const SPIDERPOOL_SYNC_LOCK: &str = "trieste-spiderpool-sync-lock";
 /// The route agents' Role for what all workers read.
 pub const PLUGIN_ROUTES: &str = "trieste-plugin-routes";
+/// The gateways' Roles in namespaces of network plugins, for the ConfigMaps in which the cluster's networks stand.
+pub const NETWORK_MAPS: &str = "trieste-network-maps";
 /// The Secret with which workers reach OVN's database over TLS, if anybody makes it: `tls.key`, `tls.crt`, `ca.crt`.
 pub const OVN_TLS_SECRET: &str = "trieste-ovn-tls";
 /// The service discovery agent's Deployment, container, ServiceAccount and Roles.

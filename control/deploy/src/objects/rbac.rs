@@ -12,12 +12,13 @@ use super::names::{
     BROKER_ADMIN, CLUSTERSET_IP, CLUSTERSET_IP_INFO, CLUSTERSET_IPV6_INFO, DISCOVERY_AGENT, GATEWAY,
     GLOBALNET, GLOBALNET_INFO, MEMBER_ROLE, PLUGIN_ROUTES, ROUTE_AGENT, UPSTREAM_MEMBER_ROLE,
 };
-use super::{Manifest, MemberOptions};
+use super::{Manifest, MemberOptions, names};
 
 mod clusterset;
 mod discovery;
 mod gateway;
 mod globalnet;
+mod network_maps;
 mod operator;
 mod plugin;
 mod right;
@@ -26,6 +27,7 @@ pub use clusterset::{CLUSTERSET_EVERYWHERE, CLUSTERSET_HERE};
 pub use discovery::{DISCOVERY_ACCOUNTS, DISCOVERY_GLOBALNET};
 use gateway::{GATEWAY_BESIDE, GATEWAY_EVERYWHERE, GATEWAY_HERE};
 pub use globalnet::{GLOBALNET_EVERYWHERE, GLOBALNET_HERE};
+pub use network_maps::{NETWORK_MAPS, network_map_namespaces};
 pub use operator::{OPERATOR_DNS, OPERATOR_EVERYWHERE, OPERATOR_INSIDE, OPERATOR_OWN};
 pub use plugin::{
     CALICO_ACCOUNT, CALICO_POOLS, CILIUM_NODES, CILIUM_POOLS, OPENSHIFT_NETWORK, OVN_ACCOUNT,
@@ -294,6 +296,10 @@ pub(super) fn member(options: &MemberOptions) -> Vec<Manifest> {
         manifests.extend(of_accounts(namespace, &workers, &[]));
         manifests.push(role(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES_HERE));
         manifests.push(binding(namespace, PLUGIN_ROUTES, PLUGIN_ROUTES, (namespace, ROUTE_AGENT)));
+    }
+    for (theirs, rights) in network_maps::rights(&options.followed) {
+        manifests.push(role(theirs, names::NETWORK_MAPS, &rights));
+        manifests.push(binding(theirs, names::NETWORK_MAPS, names::NETWORK_MAPS, (namespace, GATEWAY)));
     }
     if options.has_service_discovery() {
         manifests.extend(service_discovery(options));

@@ -13,6 +13,7 @@ use super::requests::requests;
 use crate::broker_info::BrokerInfo;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
+use crate::network_maps;
 use crate::object_ref::ObjectRef;
 use crate::objects::BrokerAccess;
 use crate::objects::names::{
@@ -222,6 +223,7 @@ pub async fn observe(server: &Server, options: &Uninstall) -> Result<Found, Depl
     found.elsewhere = elsewhere(server, options).await?;
     if found.elsewhere.members.is_empty() {
         found.objects.extend(pools(server, &submariner).await?);
+        found.objects.extend(network_maps::roles(server).await?);
         for kind in ["ClusterRoleBinding", "ClusterRole"] {
             found.objects.extend(places(&server.list(RBAC, kind, None, &ours()).await?));
         }

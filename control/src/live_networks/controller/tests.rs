@@ -19,7 +19,7 @@ impl Model {
     }
 
     fn see(&mut self, source: Source, event: StoreEvent) {
-        self.0.observe(&Watch::new(0, source.kind(), ""), event, Instant::now());
+        self.0.observe(&watch_of(source), event, Instant::now());
     }
 
     /// Does what is planned; returns whether anything was.
@@ -173,7 +173,7 @@ fn only_lists_that_join_has_found_are_followed_and_watched() {
     model.see(Source::ServiceCidrs, StoreEvent::Unavailable(forbidden));
     assert!(model.settle());
     assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.9.0.0/16", "10.96.0.0/16"));
-    assert!(model.0.unread[&Kind::ServiceCidr].starts_with("ServiceCIDR: "));
+    assert!(model.0.unread[&watch_of(Source::ServiceCidrs)].starts_with("ServiceCIDR: "));
     // What was read before may be older than what has been found since.
     let away = || StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
     model.see(Source::CalicoPools, StoreEvent::Unavailable(away()));
@@ -264,4 +264,89 @@ fn what_another_source_has_or_had_and_cannot_be_read_is_never_withdrawn() {
     model.see(Source::CiliumPools, StoreEvent::Listed(vec![pool(&both[..1])]));
     assert!(model.settle());
     assert_eq!(model.list("pods"), "10.1.0.0/16");
+}
+
+/// Returns flannel's ConfigMap.
+fn flannel(conf: &str) -> Object {
+    let key = Source::FlannelMap.object().unwrap();
+    let mut object = Object::new(key.kind, ObjectMeta::new(&*key.namespace, &*key.name));
+    object.body.insert("data".to_owned(), json!({"net-conf.json": conf, "cni-conf.json": "{}"}));
+    object
+}
+
+#[test]
+fn a_config_map_of_a_plugin_is_followed_and_what_makes_no_sense_keeps_what_was() {
+    let recorded = r#"{"flannel-map":["10.1.0.0/16"],"services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", recorded));
+    let key = Source::FlannelMap.object().unwrap();
+    let expected = BTreeSet::from([Watch::new(0, Kind::ServiceCidr, ""), Watch::one(0, &key)]);
+    assert_eq!(model.0.watches(), expected, "the one object");
+    model.see(Source::FlannelMap, StoreEvent::Listed(vec![flannel(r#"{"Network": "10.1.0.0/16"}"#)]));
+    assert!(!model.settle() && model.0.left_out.is_empty());
+    let both = r#"{"Network": "10.1.0.0/16", "IPv6Network": "fd00:1::/56"}"#;
+    model.see(Source::FlannelMap, StoreEvent::Applied(flannel(both)));
+    assert!(model.settle());
+    assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,fd00:1::/56", "10.96.0.0/16"));
+    // Neither a part of it nor nothing of it.
+    for (conf, part) in [
+        (r#"{"Network": "10.5.0.0/16", "IPv6Network": "fd00:1::/156"}"#, "is no network"),
+        ("{", "neither YAML nor JSON"),
+        ("{}", "names no networks any more"),
+    ] {
+        model.see(Source::FlannelMap, StoreEvent::Applied(flannel(conf)));
+        assert!(!model.settle(), "{conf}");
+        assert_eq!(model.list("pods"), "10.1.0.0/16,fd00:1::/56");
+        let [problem] = &*model.0.left_out else { panic!("{:?}", model.0.left_out) };
+        assert!(problem.starts_with("ConfigMap kube-flannel/kube-flannel-cfg "), "{problem}");
+        assert!(problem.contains(part) && problem.ends_with("is announced on"), "{problem}");
+    }
+    let other = r#"{"Network": "10.5.0.0/16", "IPv6Network": "fd00:1::/56"}"#;
+    model.see(Source::FlannelMap, StoreEvent::Applied(flannel(other)));
+    assert!(model.settle() && model.0.left_out.is_empty());
+    assert_eq!(model.list("pods"), "10.5.0.0/16,fd00:1::/56");
+    // One that overlaps another entry is named by its object.
+    model.see(Source::FlannelMap, StoreEvent::Applied(flannel(r#"{"Network": "10.0.0.0/8"}"#)));
+    model.settle();
+    assert_eq!(
+        model.0.left_out,
+        ["10.0.0.0/8 of ConfigMap kube-flannel/kube-flannel-cfg is not announced: it overlaps 10.96.0.0/16"]
+    );
+    model.see(Source::FlannelMap, StoreEvent::Applied(flannel(other)));
+    model.settle();
+    model.see(Source::FlannelMap, StoreEvent::Deleted(flannel(other)));
+    assert!(!model.settle() && model.0.left_out[0].contains("names no networks any more"));
+    assert_eq!(model.list("pods"), "10.5.0.0/16,fd00:1::/56");
+}
+
+#[test]
+fn a_right_that_is_missing_for_one_source_keeps_its_networks_and_the_others_go_on() {
+    let recorded = r#"{"flannel-map":["10.1.0.0/16"],"services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", recorded));
+    let watch = watch_of(Source::FlannelMap);
+    let forbidden =
+        || StoreError::Forbidden { operation: "listing".into(), source: std::io::Error::other("no") };
+    let away = StoreError::Unavailable { operation: "listing".into(), source: std::io::Error::other("no") };
+    assert!(model.0.does_without(&watch, &forbidden()) && !model.0.does_without(&watch, &away));
+    model.see(Source::FlannelMap, StoreEvent::Unavailable(forbidden()));
+    model.see(
+        Source::ServiceCidrs,
+        StoreEvent::Listed(vec![services("kubernetes", &["10.96.0.0/16", "10.98.0.0/16"])]),
+    );
+    assert!(model.settle());
+    assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16", "10.96.0.0/16,10.98.0.0/16"));
+    assert!(model.0.unread[&watch].starts_with("ConfigMap kube-flannel/kube-flannel-cfg: "));
+    // Two sources of one object share its watch.
+    let both = r#"{"ovn-map-pods":["10.1.0.0/16"],"ovn-map-services":["10.96.0.0/16"]}"#;
+    let mut model = Model::new(&map("10.1.0.0/16", "10.96.0.0/16", both));
+    let watches: Vec<Watch> = model.0.watches().into_iter().collect();
+    assert_eq!(watches, [watch_of(Source::OvnPodsMap)]);
+    let key = Source::OvnPodsMap.object().unwrap();
+    let mut config = Object::new(key.kind, ObjectMeta::new(&*key.namespace, &*key.name));
+    config
+        .body
+        .insert("data".to_owned(), json!({"net_cidr": "10.1.0.0/16/24,10.2.0.0/16/24", "svc_cidr": "x"}));
+    model.see(Source::OvnPodsMap, StoreEvent::Listed(vec![config]));
+    assert!(model.settle());
+    assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.2.0.0/16", "10.96.0.0/16"));
+    assert_eq!(model.0.left_out.len(), 1, "{:?}", model.0.left_out);
 }

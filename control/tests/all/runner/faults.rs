@@ -3,7 +3,7 @@
 
 mod bed;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use trieste_control::api::{
@@ -192,12 +192,19 @@ const SUBJECTS: [Subject; 10] = [
             stores.faulty.edit(Kind::ServiceCidr, "kubernetes", |range| {
                 range.body["spec"]["cidrs"] = json!(["10.96.0.0/16", format!("10.{}.0.0/16", 100 + number)]);
             });
+            stores.faulty.edit(Kind::ConfigMap, FLANNEL, |map| {
+                map.body.insert("data".to_owned(), flannels(&format!("10.{}.0.0/16", 1 + number)));
+            });
         },
         is_settled: |stores, disturbed| {
             let further = disturbed.checked_sub(1).map(|last| format!(",10.{}.0.0/16", 100 + last));
-            let expected = format!("10.96.0.0/16{}", further.unwrap_or_default());
+            let services = format!("10.96.0.0/16{}", further.unwrap_or_default());
+            let pods = format!("10.{}.0.0/16", disturbed.max(1));
             let lists = stores.faulty.peek(Kind::ConfigMap, ClusterNetworks::OBJECT);
-            lists.is_some_and(|lists| lists.body["data"]["services"] == json!(expected))
+            lists.is_some_and(|lists| {
+                let data = &lists.body["data"];
+                (&data["services"], &data["pods"]) == (&json!(services), &json!(pods))
+            })
         },
         most_writes: 100,
     },
@@ -239,15 +246,27 @@ fn start_labels(store: &MemoryStore) -> (watch::Sender<HaStatus>, JoinSet<()>) {
     (sender, tasks)
 }
 
-/// Puts a range of services, and the lists as `join` writes them.
+/// The name of flannel's ConfigMap.
+const FLANNEL: &str = "kube-flannel-cfg";
+
+/// Returns what it has.
+fn flannels(network: &str) -> Value {
+    json!({"net-conf.json": json!({"Network": network}).to_string()})
+}
+
+/// Puts a range of services, flannel's ConfigMap, and the lists as `join` writes them.
 fn seed_networks(store: &MemoryStore) {
     let mut range = Object::new(Kind::ServiceCidr, ObjectMeta::new("", "kubernetes"));
     range.body.insert("spec".to_owned(), json!({"cidrs": ["10.96.0.0/16"]}));
     let mut lists = Object::new(Kind::ConfigMap, ObjectMeta::new(NS, ClusterNetworks::OBJECT));
     lists.body.insert("data".to_owned(), json!({"pods": "10.1.0.0/16", "services": "10.96.0.0/16"}));
-    let followed = TrackedLists([(Source::ServiceCidrs, ["10.96.0.0/16".parse().unwrap()].into())].into());
+    let mut flannel = Object::new(Kind::ConfigMap, ObjectMeta::new("kube-flannel", FLANNEL));
+    flannel.body.insert("data".to_owned(), flannels("10.1.0.0/16"));
+    let followed = [(Source::ServiceCidrs, "10.96.0.0/16"), (Source::FlannelMap, "10.1.0.0/16")];
+    let followed = followed.map(|(source, network)| (source, [network.parse().unwrap()].into()));
+    let followed = TrackedLists(followed.into());
     lists.metadata.annotations.insert(TrackedLists::ANNOTATION.to_owned(), followed.value());
-    [range, lists].into_iter().for_each(|object| store.put(object));
+    [range, flannel, lists].into_iter().for_each(|object| store.put(object));
 }
 
 /// The namespace of all clusters' objects on the broker.

@@ -188,6 +188,13 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
         reason: "the programs' rights in the whole cluster, none of which is more than the operator's own",
     },
     Right {
+        group: GROUP,
+        resources: &["roles", "rolebindings"],
+        names: &[],
+        verbs: &["get", "list", "create", "patch", "delete"],
+        reason: "gateways read network plugins' ConfigMaps in the plugins' own namespaces, which may come later; likewise",
+    },
+    Right {
         group: "admissionregistration.k8s.io",
         resources: &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
         names: &[],

@@ -24,6 +24,7 @@ fn every_right() -> Vec<Right> {
         .chain(DISCOVERY_GLOBALNET)
         .chain(NODE_TAINT)
         .chain(PLUGIN_ROUTES_HERE)
+        .chain(NETWORK_MAPS.iter().map(|(_, right)| right))
         .chain(of_globalnet)
         .chain(of_clusterset)
         .chain(of_broker)
@@ -245,6 +246,46 @@ fn gateways_may_read_the_objects_in_which_networks_were_found_and_no_others() {
     }
 }
 
+#[test]
+fn gateways_may_read_the_one_config_map_in_which_networks_were_found_in_its_namespace_alone() {
+    let rules = |sources: &[Source]| -> Vec<String> {
+        let mut options = crate::objects::example();
+        options.followed = TrackedLists(sources.iter().map(|source| (*source, BTreeSet::new())).collect());
+        let all = member(&options).into_iter().filter(|one| one.name() == names::NETWORK_MAPS);
+        let shown = |one: Manifest| match one.kind() {
+            "Role" => {
+                let rules = one.as_value()["rules"].as_array().unwrap().iter();
+                let objects: Vec<&str> =
+                    rules.map(|rule| rule["resourceNames"][0].as_str().unwrap()).collect();
+                format!("{}: {}", one.namespace().unwrap(), objects.join(" "))
+            }
+            _ => {
+                assert_eq!(one.as_value()["subjects"][0]["name"], GATEWAY, "{one}");
+                assert_eq!(one.as_value()["subjects"][0]["namespace"], json!(options.namespace), "{one}");
+                "bound".to_owned()
+            }
+        };
+        all.map(shown).collect()
+    };
+    for (sources, expected) in [
+        (&[Source::ServiceCidrs, Source::CiliumPools][..], &[][..]),
+        (&[Source::FlannelMap], &["kube-flannel: kube-flannel-cfg", "bound"]),
+        (
+            &[Source::FlannelSystemMap, Source::KubeadmServicesMap],
+            &["kube-system: kube-flannel-cfg kubeadm-config", "bound"],
+        ),
+        (&[Source::OvnPodsMap, Source::OvnServicesMap], &["ovn-kubernetes: ovn-config", "bound"]),
+    ] {
+        assert_eq!(rules(sources), expected, "{sources:?}");
+    }
+    let mut options = crate::objects::example();
+    for source in Source::ALL {
+        options.followed.0 = [(source, BTreeSet::new())].into();
+        let has = member(&options).iter().any(|one| one.name() == names::NETWORK_MAPS);
+        assert_eq!(has, source.object().is_some(), "{source:?}");
+    }
+}
+
 /// Every right as a line of the documentation.
 fn lines() -> Vec<String> {
     let line = |who: &str, place: &str, right: &Right| {
@@ -268,6 +309,8 @@ fn lines() -> Vec<String> {
     lines.extend(CILIUM_NODES.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     let of_networks = [CALICO_POOLS, CILIUM_POOLS, OPENSHIFT_NETWORK].concat();
     lines.extend(of_networks.iter().map(|right| line(GATEWAY, "cluster", right)));
+    let of_maps = NETWORK_MAPS.iter();
+    lines.extend(of_maps.map(|(place, right)| line(names::NETWORK_MAPS, &format!("`{place}`"), right)));
     lines.extend(NODE_TAINT.iter().map(|right| line(ROUTE_AGENT, "cluster", right)));
     lines.extend(GLOBALNET_HERE.iter().map(|right| line(GLOBALNET, "namespace", right)));
     lines.extend(GLOBALNET_EVERYWHERE.iter().map(|right| line(GLOBALNET, "cluster", right)));
@@ -299,7 +342,7 @@ fn the_documentation_has_every_right_with_its_reason_and_no_other() {
     let is_right = |line: &&str| {
         let places =
             ["namespace", "paths' namespace", "cluster", "broker's namespace", "operator's namespace"];
-        [places.as_slice(), &["each of the three", "`kube-system`"]]
+        [places.as_slice(), &["each of the three", "`kube-system`", "`kube-flannel`", "`ovn-kubernetes`"]]
             .concat()
             .iter()
             .any(|place| line.contains(&format!(" | {place} | ")))
