@@ -322,19 +322,74 @@ impl Notices {
         Ok(Self { socket: open(GROUPS)?, buffer: vec![0; READ_BYTES] })
     }
 
-    /// Reads all notices; what has changed is asked for afterwards, so that lost ones do no harm.
-    pub(super) fn drain(&mut self) {
+    /// Reads all notices; what has changed is asked for afterwards. Returns `true` if an interface has left the namespace: it may be
+    /// back before somebody asks.
+    pub(super) fn drain(&mut self, interface: u32) -> bool {
+        let mut has_left = false;
         loop {
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok(_) | Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
-                Err(_) => return,
+                Ok((bytes, _)) => {
+                    has_left |= is_departure(self.buffer.get(..bytes).unwrap_or_default(), interface)
+                }
+                Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
+                Err(_) => return has_left,
             }
         }
     }
 }
 
+/// Returns `true` if one of these messages is about the end of an interface (`RTM_DELLINK`), and not of its part in a bridge.
+fn is_departure(mut messages: &[u8], interface: u32) -> bool {
+    // `struct nlmsghdr`, and `struct ifinfomsg` up to the index.
+    while let Some((header, rest)) = messages.split_first_chunk::<16>()
+        && let Some((info, _)) = rest.split_first_chunk::<8>()
+    {
+        let [l0, l1, l2, l3, t0, t1, ..] = *header;
+        let [family, _, _, _, index @ ..] = *info;
+        if u16::from_ne_bytes([t0, t1]) == libc::RTM_DELLINK
+            && i32::from(family) == libc::AF_UNSPEC
+            && u32::from_ne_bytes(index) == interface
+        {
+            return true;
+        }
+        let bytes = u32::from_ne_bytes([l0, l1, l2, l3]).checked_next_multiple_of(4);
+        let next = bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes >= 16);
+        messages = next.and_then(|bytes| messages.get(bytes..)).unwrap_or_default();
+    }
+    false
+}
+
 impl AsFd for Notices {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_left_is_found_among_other_notices_and_nonsense_is_passed_over() {
+        let message = |bytes: u32, kind: u16, family: u8, index: u32| {
+            let mut message =
+                [bytes.to_ne_bytes().to_vec(), kind.to_ne_bytes().to_vec(), vec![0; 10]].concat();
+            message.extend([family, 0, 0, 0]);
+            message.extend(index.to_ne_bytes());
+            message.resize(32, 0);
+            message
+        };
+        let (gone, new) = (libc::RTM_DELLINK, libc::RTM_NEWLINK);
+        let bridge = u8::try_from(libc::AF_BRIDGE).unwrap();
+        for (messages, expected) in [
+            (vec![message(32, new, 0, 7), message(32, gone, 0, 7)], true),
+            (vec![message(30, new, 0, 7), message(32, gone, 0, 7)], true),
+            (vec![message(32, gone, 0, 8), message(32, gone, bridge, 7)], false),
+            (vec![message(0, new, 0, 7), message(32, gone, 0, 7)], false),
+            (vec![message(u32::MAX, new, 0, 7), message(32, gone, 0, 7)], false),
+            (vec![vec![0; 23]], false),
+        ] {
+            assert_eq!(is_departure(&messages.concat(), 7), expected, "{messages:?}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
 
 use super::attach::Attachment;
 use super::bpf::Hook;
@@ -11,7 +13,7 @@ use super::filter::ETHERNET_BYTES;
 use super::frames::{self, Frames, KERNEL_HEADROOM};
 use super::receive;
 use super::resolver::Resolver;
-use super::socket::{Copying, QueueSocket, Registration};
+use super::socket::{Copying, QueueSocket, Registration, WAITS_MS};
 use crate::rings::{StepDown, XdpCounters, XdpMode};
 use crate::{Error, Fallback};
 
@@ -29,6 +31,8 @@ pub(super) struct Part {
     pub(super) attachment: Option<Arc<Attachment>>,
     /// Counts the openings; hops of another one are not for these sockets.
     pub(super) generation: u32,
+    /// Goes after all else: whoever sees the last one go finds nothing of the opening left.
+    pub(super) token: Option<Arc<()>>,
 }
 
 impl Part {
@@ -61,6 +65,7 @@ impl Part {
         self.detach();
         self.sockets.clear();
         (self.frames, self.attachment) = (Frames::none(), None);
+        self.token = None;
     }
 }
 
@@ -75,6 +80,8 @@ pub(super) struct Plan {
 pub(super) struct Taken {
     pub(super) parts: Vec<Part>,
     pub(super) attachment: Arc<Attachment>,
+    /// Of all parts.
+    pub(super) token: Arc<()>,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
@@ -97,7 +104,9 @@ impl Plan {
             fallbacks.push(Fallback::new("xdp-jumbo-frames", reason));
         }
         let attempt = Attempt { plan: self, index: link.index, queues: link.queues, frame_bytes, generation };
-        let (parts, attachment) = attempt.best(resolver, &mut fallbacks)?;
+        let (mut parts, attachment) = attempt.best(resolver, &mut fallbacks)?;
+        let token = Arc::new(());
+        parts.iter_mut().for_each(|part| part.token = Some(Arc::clone(&token)));
         let all = || parts.iter().flat_map(|part| &part.sockets);
         let is_copying = parts.first().is_some_and(|part| part.mode != XdpMode::ZeroCopy);
         if is_copying && all().any(|socket| !socket.has_budget) {
@@ -113,7 +122,7 @@ impl Plan {
             );
             fallbacks.push(Fallback::new("xdp-queues", reason));
         }
-        Ok(Taken { parts, attachment, fallbacks })
+        Ok(Taken { parts, attachment, token, fallbacks })
     }
 
     fn none(&self, reason: String, steps: Vec<StepDown>) -> Error {
@@ -190,6 +199,7 @@ impl Attempt<'_> {
             steps: Arc::clone(&steps),
             attachment: Some(Arc::clone(attachment)),
             generation: self.generation,
+            token: None,
         };
         bound.into_iter().map(part).collect()
     }
@@ -234,10 +244,24 @@ impl Attempt<'_> {
         for queue in queues {
             let first = sockets.first().map(|socket| socket.as_fd());
             let registration = first.map_or(Registration::First(copying), Registration::Shared);
-            let socket = QueueSocket::open(&frames, size, self.index, queue, registration);
+            let open = || QueueSocket::open(&frames, size, self.index, queue, registration);
             let fail = |error| Error::kernel(format!("cannot bind an AF_XDP socket to queue {queue}"), error);
-            sockets.push(socket.map_err(fail)?);
+            sockets.push(self.retry_for_memory(open).map_err(fail)?);
         }
         Ok((sockets, frames))
+    }
+
+    /// Opens a socket. Memory of a former opening may be accounted for a little after its sockets are closed: to go on with a
+    /// lesser mode for that would be for good.
+    fn retry_for_memory(&self, open: impl Fn() -> io::Result<QueueSocket>) -> io::Result<QueueSocket> {
+        let mut waits = WAITS_MS.into_iter().filter(|_| self.generation > 0);
+        loop {
+            match (open(), waits.next()) {
+                (Err(error), Some(wait)) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    thread::sleep(Duration::from_millis(wait));
+                }
+                (result, _) => return result,
+            }
+        }
     }
 }

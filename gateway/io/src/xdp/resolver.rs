@@ -141,7 +141,8 @@ impl Resolver {
         Ok(Seen::Same(self.filter() != before))
     }
 
-    fn mark_gone(&mut self) {
+    /// Counts the interface as gone: what has its name from now on is another one.
+    pub(super) fn mark_gone(&mut self) {
         if let Some(link) = &mut self.link {
             (self.is_gone, link.is_up) = (true, false);
         }

@@ -121,7 +121,11 @@ impl Routes {
     ///
     /// # Errors
     /// There is no netlink, or no thread.
-    pub(super) fn start(resolver: Resolver, plan: Plan, attachment: Arc<Attachment>) -> Result<Self, Error> {
+    pub(super) fn start(
+        resolver: Resolver,
+        plan: Plan,
+        (attachment, token): (Arc<Attachment>, Arc<()>),
+    ) -> Result<Self, Error> {
         let start = || -> io::Result<Self> {
             let notices = Notices::open()?;
             let of_policies = PolicyNotices::open()?;
@@ -146,7 +150,7 @@ impl Routes {
                 resolver,
                 of_policies,
                 plan,
-                attachment: Hold::Held(attachment),
+                attachment: Hold::Held(attachment, token),
                 generation: 0,
                 is_stale: false,
                 failure: None,
@@ -215,9 +219,10 @@ impl Drop for Routes {
 
 /// The program on the interface, as far as the thread is concerned.
 enum Hold {
-    Held(Arc<Attachment>),
-    /// The interface has gone; workers that have a part of it still have the program too.
-    Released(Weak<Attachment>),
+    /// With the token of all parts.
+    Held(Arc<Attachment>, Arc<()>),
+    /// The interface has gone; workers that have a part of it still have program and token too.
+    Released(Weak<()>),
 }
 
 /// What the thread keeps.
@@ -265,7 +270,7 @@ impl Maintainer {
             }
             Seen::Same(is_changed) => {
                 let filter = self.resolver.filter();
-                if let Hold::Held(attachment) = &self.attachment {
+                if let Hold::Held(attachment, _) = &self.attachment {
                     renew(&mut self.is_stale, is_changed, || attachment.refresh(&filter))
                         .map_err(|error| error.to_string())?;
                 }
@@ -276,15 +281,15 @@ impl Maintainer {
 
     /// Releases the former opening. Returns `true` when every worker has: nothing is left of it on an interface that came back.
     fn release(&mut self) -> bool {
-        if let Hold::Held(attachment) = &self.attachment {
-            self.attachment = Hold::Released(Arc::downgrade(attachment));
+        if let Hold::Held(_, token) = &self.attachment {
+            self.attachment = Hold::Released(Arc::downgrade(token));
             self.shared.first_held.store(self.generation.saturating_add(1), Ordering::Relaxed);
             // Parts that nobody took.
             self.shared.parts.iter().for_each(|parts| drop(parts.pop()));
         }
         match &self.attachment {
-            Hold::Held(_) => false,
-            Hold::Released(attachment) => attachment.strong_count() == 0,
+            Hold::Held(..) => false,
+            Hold::Released(token) => token.strong_count() == 0,
         }
     }
 
@@ -313,7 +318,7 @@ impl Maintainer {
         for (parts, part) in self.shared.parts.iter().zip(taken.parts) {
             drop(parts.force_push(part));
         }
-        self.attachment = Hold::Held(taken.attachment);
+        self.attachment = Hold::Held(taken.attachment, taken.token);
         (self.resolver, self.generation) = (resolver, generation);
         self.is_stale = false;
         self.shared.is_gone.store(false, Ordering::Relaxed);
@@ -344,7 +349,10 @@ fn keep(mut maintainer: Maintainer, mut poller: Poller, mut notices: Notices) {
         if is_noticed {
             std::thread::sleep(noticed.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed())));
             noticed = Some(Instant::now());
-            notices.drain();
+            let interface = maintainer.resolver.link().map_or(0, |link| link.index);
+            if notices.drain(interface) {
+                maintainer.resolver.mark_gone();
+            }
             if let Some(of_policies) = &maintainer.of_policies {
                 of_policies.drain();
             }
@@ -352,7 +360,8 @@ fn keep(mut maintainer: Maintainer, mut poller: Poller, mut notices: Notices) {
         if is_due {
             refreshed = Instant::now();
         }
-        let is_anew = is_noticed || is_due || shared.has_release.swap(false, Ordering::Acquire);
+        let is_released = shared.has_release.swap(false, Ordering::Acquire);
+        let is_anew = is_noticed || is_due || is_released;
         if is_anew {
             maintainer.follow();
         }

@@ -23,8 +23,8 @@ const TX_BUDGET: u32 = 128;
 /// Bytes of socket buffers on their way, in copy mode.
 const SEND_BYTES: i32 = 4 << 20;
 
-/// How long a queue may be taken by a socket that has been closed: the kernel frees it later.
-const BIND_WAITS_MS: [u64; 8] = [10, 20, 40, 80, 160, 320, 640, 1000];
+/// How long a queue, or memory, may be taken by a socket that has been closed: the kernel frees it later.
+pub(super) const WAITS_MS: [u64; 8] = [10, 20, 40, 80, 160, 320, 640, 1000];
 
 /// Whether the kernel copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ fn bind_patiently(
     queue: u32,
     registration: Registration<'_>,
 ) -> io::Result<()> {
-    let mut waits = BIND_WAITS_MS.into_iter().map(Duration::from_millis);
+    let mut waits = WAITS_MS.into_iter().map(Duration::from_millis);
     loop {
         let result = match registration {
             Registration::First(copying) => {
