@@ -9,6 +9,10 @@ pub const VX_DEVICE: &str = "vx-submariner";
 /// The device of upstream's VXLAN cable; its Endpoints do not name it.
 pub const UPSTREAM_VXLAN_CABLE: &str = "vxlan-tunnel";
 
+/// Flags of a device's kind in `tun_flags` (`linux/if_tun.h`).
+const IFF_TUN: u32 = 1;
+const IFF_TAP: u32 = 2;
+
 /// Where the kernel shows a network namespace's devices.
 pub const DEVICES: &str = "/sys/class/net";
 
@@ -19,7 +23,12 @@ pub const DEVICES: &str = "/sys/class/net";
 /// A device of another kind has the name: whoever went on would send traffic for remote clusters through that.
 pub fn check_tun_name(name: &str, devices: &Path) -> Result<(), String> {
     let device = devices.join(name);
-    if name == TUN || !device.exists() || device.join("tun_flags").exists() {
+    let flags = || std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
+    let is_tun = |text: String| {
+        let flags = u32::from_str_radix(text.trim().trim_start_matches("0x"), 16);
+        flags.is_ok_and(|flags| flags & IFF_TUN != 0 && flags & IFF_TAP == 0)
+    };
+    if name == TUN || !device.exists() || is_tun(flags()) {
         return Ok(());
     }
     Err(format!(
@@ -34,15 +43,18 @@ mod tests {
     #[test]
     fn a_name_is_free_a_tun_devices_or_refused() {
         let dir = tempfile::tempdir().unwrap();
-        for device in ["eth0", TUN, "tun9"] {
+        for device in ["eth0", TUN, "tun9", "tap0"] {
             std::fs::create_dir(dir.path().join(device)).unwrap();
         }
-        std::fs::write(dir.path().join("tun9/tun_flags"), "0x1002\n").unwrap();
+        std::fs::write(dir.path().join("tun9/tun_flags"), "0x5901\n").unwrap();
+        std::fs::write(dir.path().join("tap0/tun_flags"), "0x1002\n").unwrap();
         for name in ["free", TUN, "tun9"] {
             assert_eq!(check_tun_name(name, dir.path()), Ok(()));
         }
-        let error = check_tun_name("eth0", dir.path()).unwrap_err();
-        assert!(error.starts_with("`eth0` is a device of this node"), "{error}");
+        for name in ["eth0", "tap0"] {
+            let error = check_tun_name(name, dir.path()).unwrap_err();
+            assert!(error.starts_with(&format!("`{name}` is a device of this node")), "{error}");
+        }
         // As the kernel shows it.
         assert!(check_tun_name("lo", Path::new(DEVICES)).is_err());
     }

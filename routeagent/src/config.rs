@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -246,10 +246,6 @@ impl Options {
         let read = read.map_err(|error| command_line::refusal(&error))?;
         let refused = |error: anyhow::Error| Refusal { key: None, problem: format!("{error:#}") };
         read.node().map_err(refused)?;
-        devices::check_tun_name(&read.tun_name, Path::new(devices::DEVICES)).map_err(|problem| Refusal {
-            key: Some("tun-name".to_owned()),
-            problem: format!("--tun-name: {problem}"),
-        })?;
         Ok(read)
     }
 

@@ -4,6 +4,7 @@
 //!   flags ──▶ ConfigMap ──▶ environment ──▶ defaults      the earlier wins
 //! ```
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::info;
 use trieste_control::conditions::Conditions;
+use trieste_control::devices::{DEVICES, check_tun_name};
 use trieste_control::health::PingerConfig;
 use trieste_control::logging;
 use trieste_control::runner::ControllerRegistry;
@@ -25,6 +27,8 @@ pub struct LiveSettings {
     /// Flags and environment.
     options: Arc<Options>,
     standing: Standing,
+    /// The name of the gateway's device that the process was started with.
+    tun_name: String,
     taken: Taken,
 }
 
@@ -46,9 +50,12 @@ impl LiveSettings {
         let read =
             settings::at_start(store, &options.namespace, Program::RouteAgent, &options.state_dir).await;
         let options = Arc::new(options.clone());
-        let compose = |wanted: &Data| options.with_settings(wanted);
+        let compose = |wanted: &Data| compose(&options, wanted, None);
         match Standing::at_start(Program::RouteAgent, &read, compose) {
-            Ok((standing, taken, with)) => Ok((Self { options, standing, taken }, with)),
+            Ok((standing, taken, with)) => {
+                let tun_name = with.tun_name.clone();
+                Ok((Self { options, standing, tun_name, taken }, with))
+            }
             Err(Refusal { problem, .. }) => bail!("{problem}"),
         }
     }
@@ -56,7 +63,8 @@ impl LiveSettings {
     /// Takes what the ConfigMap says. Returns the options with it, if anything has changed that takes effect at once.
     fn take(&mut self, data: &Data) -> Option<Options> {
         let options = Arc::clone(&self.options);
-        let (taken, with) = self.standing.take(data, |wanted| options.with_settings(wanted));
+        let started = &self.tun_name;
+        let (taken, with) = self.standing.take(data, |wanted| compose(&options, wanted, Some(started)));
         self.taken = taken;
         with.filter(|_| self.taken.has_changed)
     }
@@ -118,6 +126,19 @@ impl LiveSettings {
     }
 }
 
+/// Puts options together that this node can carry out. A process goes on with the device that it was `started` with, whatever
+/// else has the name meanwhile.
+fn compose(options: &Options, settings: &Data, started: Option<&String>) -> Result<Options, Refusal> {
+    let with = options.with_settings(settings)?;
+    if started != Some(&with.tun_name) {
+        check_tun_name(&with.tun_name, Path::new(DEVICES)).map_err(|problem| Refusal {
+            key: Some("tun-name".to_owned()),
+            problem: format!("--tun-name: {problem}"),
+        })?;
+    }
+    Ok(with)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -158,7 +179,7 @@ mod tests {
         assert_eq!((with.health_check_interval, with.close_grace), (7, 9));
         let with = options(&["--health-check-interval=3"]).with_settings(&settings).unwrap();
         assert_eq!((with.health_check_interval, with.close_grace), (3, 9));
-        let compose = |wanted: &Data| options(&[]).with_settings(wanted);
+        let compose = |wanted: &Data| compose(&options(&[]), wanted, None);
         let read = settings::Read::default();
         let (mut standing, ..) = Standing::at_start(Program::RouteAgent, &read, compose).unwrap();
         for (key, value) in [("metrics", "here"), ("tun-name", "a/b"), ("tun-name", "lo")] {

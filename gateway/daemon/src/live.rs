@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use trieste_control::devices::{DEVICES, check_tun_name};
 use trieste_control::settings::{self, Data, Program, Read, Refusal, Standing, Taken};
 
-use crate::config::{CommandLine, Config, ConfigError};
+use crate::config::{CommandLine, Config, ConfigError, Cpus};
 use crate::stores;
 use crate::threads::cpus;
 
@@ -25,6 +25,8 @@ const END_TIMEOUT: Duration = Duration::from_millis(20);
 pub(crate) struct LiveSettings<'a> {
     command_line: &'a CommandLine,
     standing: Standing,
+    /// What the process was started with of what depends on the node.
+    started: OnNode,
     /// What became of the newest change.
     pub(crate) taken: Taken,
 }
@@ -39,10 +41,10 @@ impl<'a> LiveSettings<'a> {
         without: &Config,
     ) -> anyhow::Result<(Self, Config)> {
         let read = read(without)?;
-        let compose = |wanted: &Data| config(command_line, wanted);
+        let compose = |wanted: &Data| config(command_line, wanted, None);
         let (standing, taken, config) = Standing::at_start(Program::Gateway, &read, compose)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.problem))?;
-        Ok((Self { command_line, standing, taken }, config))
+        Ok((Self { command_line, standing, started: OnNode::of(&config), taken }, config))
     }
 
     /// Returns the values in force.
@@ -52,17 +54,22 @@ impl<'a> LiveSettings<'a> {
 
     /// Takes what the ConfigMap says. Returns the configuration with it, if anything has changed that takes effect at once.
     pub(crate) fn take(&mut self, data: &Data) -> Option<Config> {
-        let command_line = self.command_line;
-        let (taken, config) = self.standing.take(data, |wanted| config(command_line, wanted));
+        let Self { command_line, started, .. } = self;
+        let (taken, config) =
+            self.standing.take(data, |wanted| config(command_line, wanted, Some(&*started)));
         self.taken = taken;
         config.filter(|_| self.taken.has_changed)
     }
 }
 
-/// Puts a configuration together that this node can carry out.
-fn config(command_line: &CommandLine, settings: &Data) -> Result<Config, Refusal> {
+/// Puts a configuration together that this node can carry out. A process goes on with what it was `started` with, whatever
+/// has become of the node.
+fn config(command_line: &CommandLine, settings: &Data, started: Option<&OnNode>) -> Result<Config, Refusal> {
     let config = command_line.with_settings(settings)?.load().and_then(|config| {
-        check_node(&config)?;
+        // What is removed may have been made elsewhere.
+        if !command_line.uninstall {
+            check_node(&config, started)?;
+        }
         Ok(config)
     });
     config.map_err(|error| match error {
@@ -73,11 +80,29 @@ fn config(command_line: &CommandLine, settings: &Data) -> Result<Config, Refusal
     })
 }
 
-/// Checks what one node may have and another not: a start would fail for it, on each node where a ConfigMap's value is such.
-fn check_node(config: &Config) -> Result<(), ConfigError> {
+/// What one node can carry out and another not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OnNode {
+    cpus: Option<Cpus>,
+    tun_name: String,
+}
+
+impl OnNode {
+    fn of(config: &Config) -> Self {
+        Self { cpus: config.cpus.clone(), tun_name: config.tun_name.clone() }
+    }
+}
+
+/// Checks what one node may have and another not, where it is not what the process was started with: a start would fail for it,
+/// on each node where a ConfigMap's value is such.
+fn check_node(config: &Config, started: Option<&OnNode>) -> Result<(), ConfigError> {
+    let has_other_cpus = started.is_none_or(|started| started.cpus != config.cpus);
     // Where the CPUs cannot be read, a start gives that as its reason.
-    if let Ok(allowed) = trieste_io::cpu::allowed() {
+    if has_other_cpus && let Ok(allowed) = trieste_io::cpu::allowed() {
         cpus(config, &allowed)?;
+    }
+    if started.is_some_and(|started| started.tun_name == config.tun_name) {
+        return Ok(());
     }
     check_tun_name(&config.tun_name, Path::new(DEVICES))
         .map_err(|problem| ConfigError::Invalid { key: "tun-name", problem })

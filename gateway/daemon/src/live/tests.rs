@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
 use serde::de::DeserializeOwned;
+use trieste_control::devices::TUN;
 use trieste_control::settings::{ELSEWHERE, Form, SETTINGS, Setting};
 
 use super::*;
@@ -75,7 +76,7 @@ fn what_the_list_takes_the_gateway_takes_and_what_is_beside_it_neither() {
         };
         for value in values {
             assert_eq!(setting.form.check(&value), Ok(()), "{}", setting.key);
-            let refused = config(&command_line, &data(&[(setting.key, &value)])).err();
+            let refused = config(&command_line, &data(&[(setting.key, &value)]), None).err();
             assert_eq!(refused, None, "{}: {value}", setting.key);
         }
     }
@@ -83,7 +84,8 @@ fn what_the_list_takes_the_gateway_takes_and_what_is_beside_it_neither() {
 
 #[test]
 fn a_flag_goes_before_the_configmap_and_that_before_what_else_there_is() {
-    let of = |more: &[&str], entries: &[(&str, &str)]| config(&command_line(more), &data(entries)).unwrap();
+    let of =
+        |more: &[&str], entries: &[(&str, &str)]| config(&command_line(more), &data(entries), None).unwrap();
     let settings =
         [("workers", "3"), ("debug", "true"), ("ipsec.pfs", "false"), ("globalnet.udp-timeout", "400")];
     let with = of(&[], &settings);
@@ -103,7 +105,7 @@ fn a_flag_goes_before_the_configmap_and_that_before_what_else_there_is() {
 #[test]
 fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
     let command_line = command_line(&[]);
-    let compose = |wanted: &Data| config(&command_line, wanted);
+    let compose = |wanted: &Data| config(&command_line, wanted, None);
     let (mut standing, ..) = Standing::at_start(Program::Gateway, &Read::default(), compose).unwrap();
     for (key, value) in [
         ("lease-duration", "3"),
@@ -119,5 +121,20 @@ fn what_a_start_would_refuse_is_refused_by_its_name_and_the_rest_is_taken() {
         let keys: Vec<&str> = taken.problems.iter().map(|problem| problem.key.as_str()).collect();
         assert_eq!(keys, [key], "{taken:?}");
         assert_eq!(standing.in_force(), &data(&[("weight", "7")]), "{key}");
+    }
+}
+
+#[test]
+fn what_became_of_the_node_since_the_start_keeps_no_other_setting_back() {
+    let command_line = command_line(&["--cpus", "100000"]);
+    // The CPU was there when the process started.
+    let started = OnNode { cpus: Some(Cpus::List(vec![100_000])), tun_name: TUN.to_owned() };
+    let (weight, other) = ([("weight", "7")], [("weight", "7"), ("tun-name", "lo")]);
+    for (settings, started, is_taken) in [
+        (data(&weight), Some(&started), true),
+        (data(&other), Some(&started), false),
+        (data(&weight), None, false),
+    ] {
+        assert_eq!(config(&command_line, &settings, started).is_ok(), is_taken, "{settings:?}");
     }
 }
