@@ -18,8 +18,10 @@ mod plugin;
 mod spiderpool;
 mod tracked;
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
-use trieste_control::live_networks::TrackedLists;
+use trieste_control::live_networks::{Source, TrackedLists};
 
 pub use infer::infer;
 pub use observe::{Observed, observe};
@@ -44,6 +46,8 @@ pub struct Network {
     pub spiderpool: Option<Spiderpool>,
     /// The lists of CIDRs that stand in objects which gateways can follow.
     pub followed: TrackedLists,
+    /// The plugins' ConfigMaps that are there, also while what they say cannot be read.
+    pub present: BTreeSet<Source>,
     /// Pod CIDRs and who says so; empty if nobody does.
     pub pods: Subnets,
     /// Service CIDRs and who says so; empty if nobody does.

@@ -357,8 +357,11 @@ fn foreign(member: &MemberOptions, there: &gather::There) -> Foreign {
 
 fn complete(member: &MemberOptions, network: &Network) -> MemberOptions {
     let mut before = member.followed.clone();
-    // The right to read a ConfigMap is in its namespace, which may have gone with a plugin.
-    let is_there = |source: &Source| source.object().is_none() || network.followed.0.contains_key(source);
+    // The right to read a ConfigMap is in its namespace, which may have gone with a plugin. What cannot be read now is followed on.
+    let is_there = |source: &Source| {
+        let is_found = network.followed.0.contains_key(source) || network.present.contains(source);
+        source.object().is_none() || is_found
+    };
     before.0.retain(|source, _| is_served(*source, &network.plugin.name) && is_there(source));
     let named = ClusterNetworks {
         pods: network.pods.cidrs.clone(),

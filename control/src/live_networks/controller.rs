@@ -83,6 +83,7 @@ impl NetworksController {
         let found = source.found(cache.objects(), recorded)?;
         match source.object() {
             Some(key) if found.is_empty() => Err(format!("{key} names no networks any more")),
+            Some(_) if source.is_of_installer() => Ok(Some(&found | recorded)),
             // Every cluster has some: where there are none, they are somewhere else by now.
             _ => Ok(Some(found).filter(|found| !found.is_empty())),
         }
@@ -94,7 +95,7 @@ impl NetworksController {
         let lists: BTreeSet<&str> = followed.0.keys().map(|source| source.key()).collect();
         for key in lists {
             let of_list = self.followed.0.iter().filter(|(source, _)| source.key() == key);
-            let sources: BTreeMap<Source, Reading<'_>> = of_list
+            let mut sources: BTreeMap<Source, Reading<'_>> = of_list
                 .map(|(source, recorded)| {
                     let found = self.read(*source, recorded).unwrap_or_else(|reason| {
                         problems.push(format!("{reason}: what it has named before is announced on"));
@@ -106,7 +107,7 @@ impl NetworksController {
             let others = ClusterNetworks::KEYS.into_iter().filter(|other| *other != key);
             let others: BTreeSet<IpNet> = others.filter_map(|key| entries(&new, key)).flatten().collect();
             let Some(there) = entries(&new, key) else { continue };
-            let networks = corrected_list(&sources, &there, &others, &mut problems);
+            let networks = whole_list(&mut sources, &there, &others, &mut problems);
             for (source, reading) in &sources {
                 let ours = reading.found.as_ref().map(|found| found & &networks.ours);
                 followed.0.extend(ours.map(|ours| (*source, ours)));
@@ -150,13 +151,44 @@ struct Entries {
     ours: BTreeSet<IpNet>,
 }
 
+/// Returns what a list should have. A ConfigMap counts as a whole: if one of its networks cannot be in the list it keeps what it
+/// has named before, as if it could not be read.
+fn whole_list(
+    sources: &mut BTreeMap<Source, Reading<'_>>,
+    there: &BTreeSet<IpNet>,
+    others: &BTreeSet<IpNet>,
+    problems: &mut Vec<String>,
+) -> Entries {
+    // Each round gives up one source at least.
+    loop {
+        let mut refused = Vec::new();
+        let entries = corrected_list(sources, there, others, &mut refused);
+        let of_maps: BTreeSet<Source> =
+            refused.iter().map(|(source, _)| *source).filter(|source| source.object().is_some()).collect();
+        let is_last = of_maps.is_empty();
+        for (source, problem) in refused {
+            let is_map = of_maps.contains(&source);
+            let stays = if is_map { ": what it has named before is announced on" } else { "" };
+            if is_map || is_last {
+                problems.push(format!("{problem}{stays}"));
+            }
+        }
+        if is_last {
+            return entries;
+        }
+        for (_, reading) in sources.iter_mut().filter(|(source, _)| of_maps.contains(source)) {
+            reading.found = None;
+        }
+    }
+}
+
 /// Returns what a list should have of the entries that are `there` and of its sources' networks. An entry stays as long as one
-/// of them has it, or had it and cannot be read.
+/// of them has it, or had it and cannot be read. What cannot be added is `refused`.
 fn corrected_list(
     sources: &BTreeMap<Source, Reading<'_>>,
     there: &BTreeSet<IpNet>,
     others: &BTreeSet<IpNet>,
-    problems: &mut Vec<String>,
+    refused: &mut Vec<(Source, String)>,
 ) -> Entries {
     let recorded: BTreeSet<IpNet> = sources.values().flat_map(|reading| reading.recorded).copied().collect();
     let is_wanted = |network: &&IpNet| {
@@ -175,7 +207,8 @@ fn corrected_list(
             Room::Free => drop(ours.insert(network)),
             Room::Covered => {}
             Room::None(why) => {
-                problems.push(format!("{network} of {} is not announced: {why}", shown(&watch_of(source))));
+                let problem = format!("{network} of {} is not announced: {why}", shown(&watch_of(source)));
+                refused.push((source, problem));
             }
         }
     }

@@ -145,6 +145,12 @@ impl Source {
         self.map().map(NetworkMap::key)
     }
 
+    /// Returns `true` for ConfigMaps of what has installed the cluster: networks are in use whatever they say later.
+    #[must_use]
+    pub const fn is_of_installer(self) -> bool {
+        matches!(self, Self::KubeProxyMap | Self::KubeadmPodsMap | Self::KubeadmServicesMap)
+    }
+
     /// Returns the networks that an object says, those in `recorded` also where it does not give any addresses of them any more.
     fn networks(self, object: &Object, recorded: &BTreeSet<IpNet>) -> Vec<IpNet> {
         let Some(spec) = object.body.get("spec") else { return Vec::new() };

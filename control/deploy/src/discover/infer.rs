@@ -23,7 +23,9 @@ pub fn infer(observed: &Observed, given: &Given) -> Network {
     let services = settle("service CIDRs", "--servicecidr", said[1], &services, &mut warnings);
     let spiderpool = spiderpool::find(observed);
     let followed = tracked::find(observed, &found.plugin.name, &chosen);
-    Network { plugin: found.plugin, ovn, spiderpool, followed, pods, services, extra: Vec::new(), warnings }
+    let present = tracked::present(observed);
+    let plugin = found.plugin;
+    Network { plugin, ovn, spiderpool, followed, present, pods, services, extra: Vec::new(), warnings }
 }
 
 /// Who has said what is not said anew.

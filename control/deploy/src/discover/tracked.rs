@@ -21,17 +21,27 @@ pub(super) fn find(observed: &Observed, plugin: &str, chosen: &[String; 2]) -> T
     TrackedLists(Source::ALL.into_iter().filter_map(of).collect())
 }
 
+/// Returns the plugins' ConfigMaps that are there, whatever they say: one that was followed is followed on.
+pub(super) fn present(observed: &Observed) -> BTreeSet<Source> {
+    let is_plugins = |source: &Source| !source.is_of_installer() && map_of(observed, *source).is_some();
+    Source::ALL.into_iter().filter(is_plugins).collect()
+}
+
+fn map_of(observed: &Observed, source: Source) -> Option<&Value> {
+    let key = source.object()?;
+    observed.config_maps.get(&format!("{}/{}", key.namespace, key.name))
+}
+
 /// Returns `true` if a source is where the cluster has its networks from.
 fn is_used(observed: &Observed, source: Source, [pods, services]: &[String; 2]) -> bool {
-    let is_there = |source: Source| !networks(observed, source).is_empty();
     match source {
         Source::CiliumPools => ipam(observed) == Some(MULTI_POOL),
         Source::CiliumMap => ipam(observed).is_some_and(|mode| mode.starts_with(CLUSTER_POOL)),
-        Source::FlannelSystemMap => !is_there(Source::FlannelMap),
-        // What components were started with: others may know better.
-        Source::KubeProxyMap => pods.contains(KUBE_PROXY),
-        Source::KubeadmPodsMap => pods.contains(KUBEADM),
-        Source::KubeadmServicesMap => services.contains(KUBEADM),
+        Source::FlannelSystemMap => map_of(observed, Source::FlannelMap).is_none(),
+        // What components were started with: others may know better, also of one family.
+        Source::KubeProxyMap => pods == KUBE_PROXY,
+        Source::KubeadmPodsMap => pods == KUBEADM,
+        Source::KubeadmServicesMap => services == KUBEADM,
         Source::CalicoPools
         | Source::ServiceCidrs
         | Source::OpenShiftPods
@@ -45,8 +55,7 @@ fn is_used(observed: &Observed, source: Source, [pods, services]: &[String; 2]) 
 
 /// Returns the networks that a source names; none if they cannot be read.
 pub(super) fn networks(observed: &Observed, source: Source) -> BTreeSet<IpNet> {
-    let map = source.object().map(|key| format!("{}/{}", key.namespace, key.name));
-    let map = map.and_then(|name| observed.config_maps.get(&name));
+    let map = map_of(observed, source);
     let others = observed.others.get(source.kind().as_str()).into_iter().flatten();
     let objects: Vec<Object> = others.chain(map).filter_map(|value| read(source, value)).collect();
     source.found(&objects, &BTreeSet::new()).unwrap_or_default()

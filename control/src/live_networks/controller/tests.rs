@@ -304,13 +304,17 @@ fn a_config_map_of_a_plugin_is_followed_and_what_makes_no_sense_keeps_what_was()
     model.see(Source::FlannelMap, StoreEvent::Applied(flannel(other)));
     assert!(model.settle() && model.0.left_out.is_empty());
     assert_eq!(model.list("pods"), "10.5.0.0/16,fd00:1::/56");
-    // One that overlaps another entry is named by its object.
+    // One that overlaps another entry is named by its object, and takes nothing from what was there.
     model.see(Source::FlannelMap, StoreEvent::Applied(flannel(r#"{"Network": "10.0.0.0/8"}"#)));
-    model.settle();
+    assert!(!model.settle());
     assert_eq!(
         model.0.left_out,
-        ["10.0.0.0/8 of ConfigMap kube-flannel/kube-flannel-cfg is not announced: it overlaps 10.96.0.0/16"]
+        [
+            "10.0.0.0/8 of ConfigMap kube-flannel/kube-flannel-cfg is not announced: it overlaps 10.96.0.0/16: what it has \
+          named before is announced on"
+        ]
     );
+    assert_eq!(model.list("pods"), "10.5.0.0/16,fd00:1::/56");
     model.see(Source::FlannelMap, StoreEvent::Applied(flannel(other)));
     model.settle();
     model.see(Source::FlannelMap, StoreEvent::Deleted(flannel(other)));
@@ -349,4 +353,21 @@ fn a_right_that_is_missing_for_one_source_keeps_its_networks_and_the_others_go_o
     assert!(model.settle());
     assert_eq!((model.list("pods"), model.list("services")), ("10.1.0.0/16,10.2.0.0/16", "10.96.0.0/16"));
     assert_eq!(model.0.left_out.len(), 1, "{:?}", model.0.left_out);
+}
+
+#[test]
+fn what_has_installed_the_cluster_adds_networks_and_withdraws_none() {
+    let mut model =
+        Model::new(&map("10.1.0.0/16", "10.96.0.0/16", r#"{"kubeadm-map-pods":["10.1.0.0/16"]}"#));
+    let key = Source::KubeadmPodsMap.object().unwrap();
+    for (subnets, expected) in
+        [("10.2.0.0/16", "10.1.0.0/16,10.2.0.0/16"), ("10.3.0.0/16", "10.1.0.0/16,10.2.0.0/16,10.3.0.0/16")]
+    {
+        let mut object = Object::new(key.kind, ObjectMeta::new(&*key.namespace, &*key.name));
+        let conf = format!("networking:\n  podSubnet: {subnets}\n");
+        object.body.insert("data".to_owned(), json!({"ClusterConfiguration": conf}));
+        model.see(Source::KubeadmPodsMap, StoreEvent::Listed(vec![object]));
+        assert!(model.settle());
+        assert_eq!(model.list("pods"), expected);
+    }
 }

@@ -2,6 +2,7 @@
 //! refuses whatever is beyond.
 
 use super::right::{MULTI_CLUSTER, Right, SUBMARINER};
+use crate::objects::names::NETWORK_MAPS;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const ALL: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -191,8 +192,15 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
         group: GROUP,
         resources: &["roles", "rolebindings"],
         names: &[],
-        verbs: &["get", "list", "create", "patch", "delete"],
+        verbs: &["list", "create"],
         reason: "gateways read network plugins' ConfigMaps in the plugins' own namespaces, which may come later; likewise",
+    },
+    Right {
+        group: GROUP,
+        resources: &["roles", "rolebindings"],
+        names: &[NETWORK_MAPS],
+        verbs: &["get", "patch", "delete"],
+        reason: "of that name alone",
     },
     Right {
         group: "admissionregistration.k8s.io",
