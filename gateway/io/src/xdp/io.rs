@@ -143,7 +143,7 @@ impl XdpIo {
 
     /// Releases the part of an interface that has gone, and takes that of one that has come back.
     fn renew(&mut self) {
-        if self.part.attachment.is_some() && self.routes.is_released(self.part.generation) {
+        if self.part.held.is_some() && self.routes.is_released(self.part.generation) {
             self.counters = self.counters();
             self.part.release();
             self.blocked = None;

@@ -9,10 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkHeader, LinkLayerType, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -338,23 +339,17 @@ impl Notices {
     }
 }
 
-/// Returns `true` if one of these messages is about the end of an interface (`RTM_DELLINK`), and not of its part in a bridge.
+/// Returns `true` if one of these messages is about the end of an interface, and not of its part in a bridge.
 fn is_departure(mut messages: &[u8], interface: u32) -> bool {
-    // `struct nlmsghdr`, and `struct ifinfomsg` up to the index.
-    while let Some((header, rest)) = messages.split_first_chunk::<16>()
-        && let Some((info, _)) = rest.split_first_chunk::<8>()
-    {
-        let [l0, l1, l2, l3, t0, t1, ..] = *header;
-        let [family, _, _, _, index @ ..] = *info;
-        if u16::from_ne_bytes([t0, t1]) == libc::RTM_DELLINK
-            && i32::from(family) == libc::AF_UNSPEC
-            && u32::from_ne_bytes(index) == interface
+    while let Ok(message) = NetlinkBuffer::new_checked(messages) {
+        if message.message_type() == libc::RTM_DELLINK
+            && let Ok(link) = LinkHeader::parse(message.payload())
+            && (link.interface_family, link.index) == (AddressFamily::Unspec, interface)
         {
             return true;
         }
-        let bytes = u32::from_ne_bytes([l0, l1, l2, l3]).checked_next_multiple_of(4);
-        let next = bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes >= 16);
-        messages = next.and_then(|bytes| messages.get(bytes..)).unwrap_or_default();
+        let length = (message.length() as usize).next_multiple_of(4);
+        messages = messages.get(length..).unwrap_or_default();
     }
     false
 }

@@ -24,7 +24,7 @@ pub(super) fn open(config: &XdpConfig, port: u16, workers: usize) -> Result<Open
     let mut resolver = Resolver::new(&config.interface, config.mark, filter)?;
     let plan = Plan { config: config.clone(), workers };
     let mut taken = plan.take(&mut resolver, 0)?;
-    let routes = Arc::new(Routes::start(resolver, plan, (taken.attachment, taken.token))?);
+    let routes = Arc::new(Routes::start(resolver, plan, taken.held)?);
     for part in &mut taken.parts {
         part.lead()?;
     }

@@ -1,9 +1,8 @@
 //! Taking an interface: the best mode that it and the kernel offer, with a reason for each step down.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Duration;
-use std::{io, thread};
 
 use super::attach::Attachment;
 use super::bpf::Hook;
@@ -13,7 +12,7 @@ use super::filter::ETHERNET_BYTES;
 use super::frames::{self, Frames, KERNEL_HEADROOM};
 use super::receive;
 use super::resolver::Resolver;
-use super::socket::{Copying, QueueSocket, Registration, WAITS_MS};
+use super::socket::{Copying, QueueSocket, Registration, retry_while};
 use crate::rings::{StepDown, XdpCounters, XdpMode};
 use crate::{Error, Fallback};
 
@@ -28,11 +27,17 @@ pub(super) struct Part {
     pub(super) mode: XdpMode,
     pub(super) steps: Arc<[StepDown]>,
     /// No queue leads to its socket before the worker calls [`Self::lead`]. `None` once the part was released.
-    pub(super) attachment: Option<Arc<Attachment>>,
+    pub(super) held: Option<Held>,
     /// Counts the openings; hops of another one are not for these sockets.
     pub(super) generation: u32,
-    /// Goes after all else: whoever sees the last one go finds nothing of the opening left.
-    pub(super) token: Option<Arc<()>>,
+}
+
+/// The program of an opening, which is detached when the last one of these goes.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) attachment: Arc<Attachment>,
+    /// Goes after the program: whoever sees the last one go finds that detached.
+    pub(super) token: Arc<()>,
 }
 
 impl Part {
@@ -45,7 +50,7 @@ impl Part {
             receive::refill(socket, &mut self.frames, &mut XdpCounters::default());
             let fail =
                 |error| Error::kernel(format!("cannot lead queue {} to its socket", socket.queue), error);
-            if let Some(attachment) = &self.attachment {
+            if let Some(Held { attachment, .. }) = &self.held {
                 attachment.set(socket.queue, socket.as_fd()).map_err(fail)?;
             }
         }
@@ -54,7 +59,7 @@ impl Part {
 
     /// Leaves the queues to the kernel; the program stays while other workers do.
     pub(super) fn detach(&self) {
-        let Some(attachment) = &self.attachment else { return };
+        let Some(Held { attachment, .. }) = &self.held else { return };
         for socket in &self.sockets {
             attachment.clear(socket.queue);
         }
@@ -64,8 +69,8 @@ impl Part {
     pub(super) fn release(&mut self) {
         self.detach();
         self.sockets.clear();
-        (self.frames, self.attachment) = (Frames::none(), None);
-        self.token = None;
+        self.frames = Frames::none();
+        self.held = None;
     }
 }
 
@@ -79,9 +84,7 @@ pub(super) struct Plan {
 /// An interface that was taken: the program is attached, and every worker has its part.
 pub(super) struct Taken {
     pub(super) parts: Vec<Part>,
-    pub(super) attachment: Arc<Attachment>,
-    /// Of all parts.
-    pub(super) token: Arc<()>,
+    pub(super) held: Held,
     pub(super) fallbacks: Vec<Fallback>,
 }
 
@@ -104,9 +107,7 @@ impl Plan {
             fallbacks.push(Fallback::new("xdp-jumbo-frames", reason));
         }
         let attempt = Attempt { plan: self, index: link.index, queues: link.queues, frame_bytes, generation };
-        let (mut parts, attachment) = attempt.best(resolver, &mut fallbacks)?;
-        let token = Arc::new(());
-        parts.iter_mut().for_each(|part| part.token = Some(Arc::clone(&token)));
+        let (parts, held) = attempt.best(resolver, &mut fallbacks)?;
         let all = || parts.iter().flat_map(|part| &part.sockets);
         let is_copying = parts.first().is_some_and(|part| part.mode != XdpMode::ZeroCopy);
         if is_copying && all().any(|socket| !socket.has_budget) {
@@ -122,7 +123,7 @@ impl Plan {
             );
             fallbacks.push(Fallback::new("xdp-queues", reason));
         }
-        Ok(Taken { parts, attachment, token, fallbacks })
+        Ok(Taken { parts, held, fallbacks })
     }
 
     fn none(&self, reason: String, steps: Vec<StepDown>) -> Error {
@@ -146,7 +147,7 @@ impl Attempt<'_> {
         &self,
         resolver: &mut Resolver,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<(Vec<Part>, Arc<Attachment>), Error> {
+    ) -> Result<(Vec<Part>, Held), Error> {
         let (mut native, mut steps) = (None, Vec::new());
         let XdpConfig { mode: wanted, least, .. } = self.plan.config;
         for mode in XdpMode::ALL.into_iter().filter(|mode| (wanted..=least).contains(mode)) {
@@ -157,11 +158,14 @@ impl Attempt<'_> {
             };
             let attachment = match native.take().filter(|_| hook == Hook::Native) {
                 Some(attachment) => Ok(attachment),
-                None => self.attach(resolver, hook).map(Arc::new),
+                None => self.attach(resolver, hook),
             };
             let error = match attachment {
                 Ok(attachment) => match self.bind(copying) {
-                    Ok(bound) => return Ok((self.parts(bound, mode, steps, &attachment), attachment)),
+                    Ok(bound) => {
+                        let held = Held { attachment: Arc::new(attachment), token: Arc::new(()) };
+                        return Ok((self.parts(bound, mode, steps, &held), held));
+                    }
                     Err(error) => {
                         native = Some(attachment);
                         error
@@ -189,7 +193,7 @@ impl Attempt<'_> {
         bound: Vec<(Vec<QueueSocket>, Frames)>,
         mode: XdpMode,
         steps: Vec<StepDown>,
-        attachment: &Arc<Attachment>,
+        held: &Held,
     ) -> Vec<Part> {
         let steps: Arc<[StepDown]> = steps.into();
         let part = |(sockets, frames)| Part {
@@ -197,9 +201,8 @@ impl Attempt<'_> {
             frames,
             mode,
             steps: Arc::clone(&steps),
-            attachment: Some(Arc::clone(attachment)),
+            held: Some(held.clone()),
             generation: self.generation,
-            token: None,
         };
         bound.into_iter().map(part).collect()
     }
@@ -245,23 +248,12 @@ impl Attempt<'_> {
             let first = sockets.first().map(|socket| socket.as_fd());
             let registration = first.map_or(Registration::First(copying), Registration::Shared);
             let open = || QueueSocket::open(&frames, size, self.index, queue, registration);
+            // Memory of a former opening counts for a little longer: to go on with a lesser mode for that would be for good.
+            let is_passing =
+                |error: &io::Error| self.generation > 0 && error.kind() == io::ErrorKind::OutOfMemory;
             let fail = |error| Error::kernel(format!("cannot bind an AF_XDP socket to queue {queue}"), error);
-            sockets.push(self.retry_for_memory(open).map_err(fail)?);
+            sockets.push(retry_while(is_passing, open).map_err(fail)?);
         }
         Ok((sockets, frames))
-    }
-
-    /// Opens a socket. Memory of a former opening may be accounted for a little after its sockets are closed: to go on with a
-    /// lesser mode for that would be for good.
-    fn retry_for_memory(&self, open: impl Fn() -> io::Result<QueueSocket>) -> io::Result<QueueSocket> {
-        let mut waits = WAITS_MS.into_iter().filter(|_| self.generation > 0);
-        loop {
-            match (open(), waits.next()) {
-                (Err(error), Some(wait)) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    thread::sleep(Duration::from_millis(wait));
-                }
-                (result, _) => return result,
-            }
-        }
     }
 }

@@ -22,10 +22,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use crossbeam::queue::ArrayQueue;
 
-use super::attach::Attachment;
 use super::frame::Hop;
 use super::netlink::Notices;
-use super::plan::{Part, Plan};
+use super::plan::{Held, Part, Plan};
 use super::policies::PolicyNotices;
 use super::resolver::{NoHop, Peer, Resolver, Seen};
 use crate::Error;
@@ -121,11 +120,7 @@ impl Routes {
     ///
     /// # Errors
     /// There is no netlink, or no thread.
-    pub(super) fn start(
-        resolver: Resolver,
-        plan: Plan,
-        (attachment, token): (Arc<Attachment>, Arc<()>),
-    ) -> Result<Self, Error> {
+    pub(super) fn start(resolver: Resolver, plan: Plan, held: Held) -> Result<Self, Error> {
         let start = || -> io::Result<Self> {
             let notices = Notices::open()?;
             let of_policies = PolicyNotices::open()?;
@@ -150,7 +145,7 @@ impl Routes {
                 resolver,
                 of_policies,
                 plan,
-                attachment: Hold::Held(attachment, token),
+                hold: Hold::Held(held),
                 generation: 0,
                 is_stale: false,
                 failure: None,
@@ -219,8 +214,7 @@ impl Drop for Routes {
 
 /// The program on the interface, as far as the thread is concerned.
 enum Hold {
-    /// With the token of all parts.
-    Held(Arc<Attachment>, Arc<()>),
+    Held(Held),
     /// The interface has gone; workers that have a part of it still have program and token too.
     Released(Weak<()>),
 }
@@ -232,7 +226,7 @@ struct Maintainer {
     /// `None` where the kernel has no IPsec.
     of_policies: Option<PolicyNotices>,
     plan: Plan,
-    attachment: Hold,
+    hold: Hold,
     generation: u32,
     /// Whether the program is not the one that the resolver's filter wants.
     is_stale: bool,
@@ -270,7 +264,7 @@ impl Maintainer {
             }
             Seen::Same(is_changed) => {
                 let filter = self.resolver.filter();
-                if let Hold::Held(attachment, _) = &self.attachment {
+                if let Hold::Held(Held { attachment, .. }) = &self.hold {
                     renew(&mut self.is_stale, is_changed, || attachment.refresh(&filter))
                         .map_err(|error| error.to_string())?;
                 }
@@ -281,14 +275,14 @@ impl Maintainer {
 
     /// Releases the former opening. Returns `true` when every worker has: nothing is left of it on an interface that came back.
     fn release(&mut self) -> bool {
-        if let Hold::Held(_, token) = &self.attachment {
-            self.attachment = Hold::Released(Arc::downgrade(token));
+        if let Hold::Held(held) = &self.hold {
+            self.hold = Hold::Released(Arc::downgrade(&held.token));
             self.shared.first_held.store(self.generation.saturating_add(1), Ordering::Relaxed);
             // Parts that nobody took.
             self.shared.parts.iter().for_each(|parts| drop(parts.pop()));
         }
-        match &self.attachment {
-            Hold::Held(..) => false,
+        match &self.hold {
+            Hold::Held(_) => false,
             Hold::Released(token) => token.strong_count() == 0,
         }
     }
@@ -318,7 +312,7 @@ impl Maintainer {
         for (parts, part) in self.shared.parts.iter().zip(taken.parts) {
             drop(parts.force_push(part));
         }
-        self.attachment = Hold::Held(taken.attachment, taken.token);
+        self.hold = Hold::Held(taken.held);
         (self.resolver, self.generation) = (resolver, generation);
         self.is_stale = false;
         self.shared.is_gone.store(false, Ordering::Relaxed);

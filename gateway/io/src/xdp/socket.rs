@@ -24,7 +24,7 @@ const TX_BUDGET: u32 = 128;
 const SEND_BYTES: i32 = 4 << 20;
 
 /// How long a queue, or memory, may be taken by a socket that has been closed: the kernel frees it later.
-pub(super) const WAITS_MS: [u64; 8] = [10, 20, 40, 80, 160, 320, 640, 1000];
+const WAITS_MS: [u64; 8] = [10, 20, 40, 80, 160, 320, 640, 1000];
 
 /// Whether the kernel copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,25 +140,33 @@ fn bind_patiently(
     queue: u32,
     registration: Registration<'_>,
 ) -> io::Result<()> {
+    let attempt = || match registration {
+        Registration::First(copying) => {
+            let mode = match copying {
+                Copying::Never => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                Copying::Always => SocketAddrXdpFlags::XDP_COPY,
+            };
+            let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+            Ok(bind(fd, &SocketAddrXdp::new(flags, interface, queue))?)
+        }
+        Registration::Shared(shared_umem_fd) => {
+            let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
+            Ok(bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })?)
+        }
+    };
+    retry_while(|error| error.raw_os_error() == Some(libc::EBUSY), attempt)
+}
+
+/// Does something again, a few times and ever later, while it fails for what the kernel frees by itself.
+pub(super) fn retry_while<T>(
+    is_passing: impl Fn(&io::Error) -> bool,
+    attempt: impl Fn() -> io::Result<T>,
+) -> io::Result<T> {
     let mut waits = WAITS_MS.into_iter().map(Duration::from_millis);
     loop {
-        let result = match registration {
-            Registration::First(copying) => {
-                let mode = match copying {
-                    Copying::Never => SocketAddrXdpFlags::XDP_ZEROCOPY,
-                    Copying::Always => SocketAddrXdpFlags::XDP_COPY,
-                };
-                let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-                bind(fd, &SocketAddrXdp::new(flags, interface, queue))
-            }
-            Registration::Shared(shared_umem_fd) => {
-                let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
-                bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })
-            }
-        };
-        match (result, waits.next()) {
-            (Err(rustix::io::Errno::BUSY), Some(wait)) => thread::sleep(wait),
-            (result, _) => return Ok(result?),
+        match (attempt(), waits.next()) {
+            (Err(error), Some(wait)) if is_passing(&error) => thread::sleep(wait),
+            (result, _) => return result,
         }
     }
 }
