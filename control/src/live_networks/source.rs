@@ -41,6 +41,17 @@ pub enum Source {
     KubeadmServicesMap,
 }
 
+/// Reads the networks that an object says, by it and its `spec`.
+type Reader = for<'a> fn(&'a Object, &'a Value) -> Vec<&'a str>;
+
+/// Where a source's networks stand.
+enum Origin {
+    /// In all objects of a kind.
+    Objects(Kind, Reader),
+    /// In one ConfigMap.
+    Map(NetworkMap),
+}
+
 /// The name of OpenShift's object; others of its kind mean nothing.
 const OPENSHIFT_NETWORK: &str = "cluster";
 
@@ -102,41 +113,37 @@ impl Source {
     /// Returns the kind of its objects.
     #[must_use]
     pub const fn kind(self) -> Kind {
-        match self {
-            Self::CalicoPools => Kind::IpPool,
-            Self::ServiceCidrs => Kind::ServiceCidr,
-            Self::CiliumPools => Kind::CiliumPodIpPool,
-            Self::OpenShiftPods | Self::OpenShiftServices => Kind::OpenShiftNetwork,
-            Self::FlannelMap
-            | Self::FlannelSystemMap
-            | Self::CanalMap
-            | Self::CiliumMap
-            | Self::OvnPodsMap
-            | Self::OvnServicesMap
-            | Self::KubeProxyMap
-            | Self::KubeadmPodsMap
-            | Self::KubeadmServicesMap => Kind::ConfigMap,
+        match self.origin() {
+            Origin::Objects(kind, _) => kind,
+            Origin::Map(_) => Kind::ConfigMap,
         }
     }
 
     /// Returns its ConfigMap, if it is one.
     const fn map(self) -> Option<NetworkMap> {
-        Some(match self {
-            Self::FlannelMap => NetworkMap::of_flannel("kube-flannel", "kube-flannel-cfg"),
-            Self::FlannelSystemMap => NetworkMap::of_flannel("kube-system", "kube-flannel-cfg"),
-            Self::CanalMap => NetworkMap::of_flannel("kube-system", "canal-config"),
-            Self::CiliumMap => NetworkMap::of_cilium(),
-            Self::OvnPodsMap => NetworkMap::of_ovn(&["net_cidr"]),
-            Self::OvnServicesMap => NetworkMap::of_ovn(&["svc_cidr"]),
-            Self::KubeProxyMap => NetworkMap::of_kube_proxy(),
-            Self::KubeadmPodsMap => NetworkMap::of_kubeadm(&["/networking/podSubnet"]),
-            Self::KubeadmServicesMap => NetworkMap::of_kubeadm(&["/networking/serviceSubnet"]),
-            Self::CalicoPools
-            | Self::ServiceCidrs
-            | Self::CiliumPools
-            | Self::OpenShiftPods
-            | Self::OpenShiftServices => return None,
-        })
+        match self.origin() {
+            Origin::Objects(..) => None,
+            Origin::Map(map) => Some(map),
+        }
+    }
+
+    const fn origin(self) -> Origin {
+        match self {
+            Self::CalicoPools => Origin::Objects(Kind::IpPool, of_calico),
+            Self::ServiceCidrs => Origin::Objects(Kind::ServiceCidr, of_service_cidr),
+            Self::CiliumPools => Origin::Objects(Kind::CiliumPodIpPool, of_cilium),
+            Self::OpenShiftPods => Origin::Objects(Kind::OpenShiftNetwork, of_openshift_pods),
+            Self::OpenShiftServices => Origin::Objects(Kind::OpenShiftNetwork, of_openshift_services),
+            Self::FlannelMap => Origin::Map(NetworkMap::of_flannel("kube-flannel", "kube-flannel-cfg")),
+            Self::FlannelSystemMap => Origin::Map(NetworkMap::of_flannel("kube-system", "kube-flannel-cfg")),
+            Self::CanalMap => Origin::Map(NetworkMap::of_flannel("kube-system", "canal-config")),
+            Self::CiliumMap => Origin::Map(NetworkMap::of_cilium()),
+            Self::OvnPodsMap => Origin::Map(NetworkMap::of_ovn(&["net_cidr"])),
+            Self::OvnServicesMap => Origin::Map(NetworkMap::of_ovn(&["svc_cidr"])),
+            Self::KubeProxyMap => Origin::Map(NetworkMap::of_kube_proxy()),
+            Self::KubeadmPodsMap => Origin::Map(NetworkMap::of_kubeadm(&["/networking/podSubnet"])),
+            Self::KubeadmServicesMap => Origin::Map(NetworkMap::of_kubeadm(&["/networking/serviceSubnet"])),
+        }
     }
 
     /// Returns the key of its object, if that is one ConfigMap; `None` if all objects of its kind count.
@@ -151,39 +158,6 @@ impl Source {
         matches!(self, Self::KubeProxyMap | Self::KubeadmPodsMap | Self::KubeadmServicesMap)
     }
 
-    /// Returns the networks that an object says, those in `recorded` also where it does not give any addresses of them any more.
-    fn networks(self, object: &Object, recorded: &BTreeSet<IpNet>) -> Vec<IpNet> {
-        let Some(spec) = object.body.get("spec") else { return Vec::new() };
-        let texts: Vec<&str> = match self {
-            Self::CalicoPools if is_of_own_pods(object, spec) => spec["cidr"].as_str().into_iter().collect(),
-            Self::CalicoPools => Vec::new(),
-            Self::ServiceCidrs => texts(&spec["cidrs"], Value::as_str),
-            Self::CiliumPools => ["ipv4", "ipv6"]
-                .iter()
-                .flat_map(|family| texts(&spec[family]["cidrs"], Value::as_str))
-                .collect(),
-            Self::OpenShiftPods => of_openshift(object, "clusterNetwork", |network| network["cidr"].as_str()),
-            Self::OpenShiftServices => of_openshift(object, "serviceNetwork", Value::as_str),
-            // Those have no `spec`.
-            Self::FlannelMap
-            | Self::FlannelSystemMap
-            | Self::CanalMap
-            | Self::CiliumMap
-            | Self::OvnPodsMap
-            | Self::OvnServicesMap
-            | Self::KubeProxyMap
-            | Self::KubeadmPodsMap
-            | Self::KubeadmServicesMap => Vec::new(),
-        };
-        texts
-            .into_iter()
-            .filter_map(|text| text.trim().parse().ok())
-            .map(|network: IpNet| network.trunc())
-            // Pods keep their addresses of a pool that is switched off. One that always was may be for another cluster's network.
-            .filter(|network| spec["disabled"] != true || recorded.contains(network))
-            .collect()
-    }
-
     /// Returns the networks that objects say; `recorded` are those that they have said before.
     ///
     /// # Errors
@@ -194,16 +168,53 @@ impl Source {
         recorded: &BTreeSet<IpNet>,
     ) -> Result<BTreeSet<IpNet>, String> {
         let mut objects = objects.into_iter();
-        let Some(map) = self.map() else {
-            return Ok(objects.flat_map(|object| self.networks(object, recorded)).collect());
-        };
-        let found = objects.next().map_or_else(|| Ok(BTreeSet::new()), |object| map.networks(object));
-        found.map_err(|reason| format!("{} {reason}", map.key()))
+        match self.origin() {
+            Origin::Objects(_, read) => {
+                Ok(objects.flat_map(|object| networks(object, read, recorded)).collect())
+            }
+            Origin::Map(map) => {
+                let found = objects.next().map_or_else(|| Ok(BTreeSet::new()), |object| map.networks(object));
+                found.map_err(|reason| format!("{} {reason}", map.key()))
+            }
+        }
     }
+}
+
+/// Returns the networks that an object says, by the reader of its kind, those in `recorded` also where it does not give any
+/// addresses of them any more.
+fn networks(object: &Object, read: Reader, recorded: &BTreeSet<IpNet>) -> Vec<IpNet> {
+    let Some(spec) = object.body.get("spec") else { return Vec::new() };
+    read(object, spec)
+        .into_iter()
+        .filter_map(|text| text.trim().parse().ok())
+        .map(|network: IpNet| network.trunc())
+        // Pods keep their addresses of a pool that is switched off. One that always was may be for another cluster's network.
+        .filter(|network| spec["disabled"] != true || recorded.contains(network))
+        .collect()
 }
 
 fn texts(list: &Value, text: fn(&Value) -> Option<&str>) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(text).collect()
+}
+
+fn of_calico<'a>(pool: &'a Object, spec: &'a Value) -> Vec<&'a str> {
+    spec["cidr"].as_str().filter(|_| is_of_own_pods(pool, spec)).into_iter().collect()
+}
+
+fn of_service_cidr<'a>(_: &'a Object, spec: &'a Value) -> Vec<&'a str> {
+    texts(&spec["cidrs"], Value::as_str)
+}
+
+fn of_cilium<'a>(_: &'a Object, spec: &'a Value) -> Vec<&'a str> {
+    ["ipv4", "ipv6"].iter().flat_map(|family| texts(&spec[family]["cidrs"], Value::as_str)).collect()
+}
+
+fn of_openshift_pods<'a>(object: &'a Object, _: &'a Value) -> Vec<&'a str> {
+    of_openshift(object, "clusterNetwork", |network| network["cidr"].as_str())
+}
+
+fn of_openshift_services<'a>(object: &'a Object, _: &'a Value) -> Vec<&'a str> {
+    of_openshift(object, "serviceNetwork", Value::as_str)
 }
 
 /// Returns what OpenShift's Network says: what is in force by its status, or what is wanted where there is none.
