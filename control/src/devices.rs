@@ -23,12 +23,12 @@ pub const DEVICES: &str = "/sys/class/net";
 /// A device of another kind has the name: whoever went on would send traffic for remote clusters through that.
 pub fn check_tun_name(name: &str, devices: &Path) -> Result<(), String> {
     let device = devices.join(name);
-    let flags = || std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
-    let is_tun = |text: String| {
+    let is_tun = || {
+        let text = std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
         let flags = u32::from_str_radix(text.trim().trim_start_matches("0x"), 16);
         flags.is_ok_and(|flags| flags & IFF_TUN != 0 && flags & IFF_TAP == 0)
     };
-    if name == TUN || !device.exists() || is_tun(flags()) {
+    if name == TUN || !device.exists() || is_tun() {
         return Ok(());
     }
     Err(format!(

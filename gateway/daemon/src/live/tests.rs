@@ -51,8 +51,9 @@ fn every_setting_of_the_gateway_can_be_set_in_the_configmap_or_stands_where_else
 #[test]
 fn what_the_list_takes_the_gateway_takes_and_what_is_beside_it_neither() {
     let command_line = command_line(&[]);
-    let allowed =
-        trieste_io::cpu::allowed().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    // The list has to fit into a setting, on machines with many.
+    let allowed = trieste_io::cpu::allowed().unwrap();
+    let allowed = allowed.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(",");
     for setting in of_gateway() {
         let values: Vec<String> = match setting.form {
             Form::Bool => vec!["true".to_owned(), "F".to_owned()],
