@@ -157,7 +157,7 @@ fn bind_patiently(
     retry_while(|error| error.raw_os_error() == Some(libc::EBUSY), attempt)
 }
 
-/// Does something again, a few times and ever later, while it fails for what the kernel frees by itself.
+/// Repeats an attempt, a few times and ever later, while it fails for what the kernel frees by itself.
 pub(super) fn retry_while<T>(
     is_passing: impl Fn(&io::Error) -> bool,
     attempt: impl Fn() -> io::Result<T>,
