@@ -134,6 +134,7 @@ keep() { # keep NAME COMMAND...: starts it again whenever it ends
 }
 conf=$CLUSTER_DIR/conf pki=$CLUSTER_DIR/pki
 
+export GOGC=200 # a fifth of what the API server takes of the processors would be garbage collection
 if [ "$CONTROL" = 1 ]; then
     # Who of a cluster set asks for what: tests compare it with the rights that were given.
     cat >/etc/audit-lab.yaml <<END
@@ -189,6 +190,7 @@ makeIPTablesUtilChains: false
 evictionHard: { memory.available: "1Mi", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%" }
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
+nodeStatusReportFrequency: 1m # what has not changed; by default as often as it is looked at, and all who watch nodes hear it
 nodeLeaseDurationSeconds: 20
 syncFrequency: 5s
 END

@@ -194,7 +194,7 @@ impl Client {
                 while let Some(line) = lines.next().await {
                     let event = line
                         .map_err(anyhow::Error::from)
-                        .and_then(|line| serde_json::from_str(&line).context("a watch event"));
+                        .and_then(|line| line.parse().context("a watch event"));
                     let is_last = event.is_err();
                     // One worker thread: a full queue must not stop it, so a test that does not listen loses the rest.
                     if sender.try_send(event).is_err() || is_last {
@@ -228,7 +228,11 @@ impl Client {
         let bytes = body.map_or_else(Vec::new, |(_, value)| value.to_string().into_bytes());
         let request = request.body(bytes)?;
         let kube = self.kube.clone();
-        let answer = self.runtime.run(async move { within(kube.request(request)).await })?;
+        let answer = self.runtime.run(async move {
+            let text = within(kube.request_text(request)).await?;
+            // Not `serde_json::from_str`, which would be compiled here, without optimisation.
+            text.parse().context("the answer")
+        })?;
         answer.with_context(|| shown)
     }
 }

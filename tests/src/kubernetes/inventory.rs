@@ -1,10 +1,21 @@
 //! Everything that an API server holds, whatever kinds it has.
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::Client;
 
 impl Client {
+    /// Returns the number of the last write to anything that the server stores: etcd's revision, which every list bears.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub fn revision(&self) -> anyhow::Result<String> {
+        let list = self.get("/api/v1/namespaces?limit=1")?;
+        let revision = list["metadata"]["resourceVersion"].as_str();
+        revision.map(str::to_owned).context("a list without resourceVersion")
+    }
+
     /// Hands over every object that can be listed, with its version (`apps/v1`) and resource (`daemonsets`); resources that
     /// are skipped are not asked for.
     ///

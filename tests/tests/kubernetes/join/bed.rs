@@ -227,9 +227,10 @@ impl Bed {
     /// Waits until nobody writes any more.
     pub(crate) fn settle(&self) {
         eventually("the server to come to rest", PATIENCE, || {
-            let before = self.versions();
+            let before = self.client.revision()?;
             std::thread::sleep(Duration::from_millis(400));
-            anyhow::ensure!(before == self.versions(), "somebody writes");
+            let after = self.client.revision()?;
+            anyhow::ensure!(before == after, "somebody writes: revision {before} became {after}");
             Ok(())
         })
         .unwrap();

@@ -4,11 +4,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
-use trieste_tests::kubernetes::Client;
+use trieste_tests::kubernetes::{Client, Watch};
+
+/// The objects whose changes the controllers act on. What gateways write is not among them: its kinds come and go.
+const WATCHED: [&str; 6] = [
+    "/api/v1/nodes",
+    "/api/v1/secrets",
+    "/api/v1/namespaces",
+    "/apis/apps/v1/daemonsets",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/jobs",
+];
+
+/// How often they act although nothing of that has changed.
+const RESYNC: Duration = Duration::from_secs(1);
 
 /// Plays on one server until it is dropped.
 pub(crate) struct Controllers {
@@ -22,16 +35,24 @@ impl Controllers {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, server, broker) = (Arc::clone(&stop), server.clone(), broker.clone());
         let work = move || {
+            let mut changes = Changes::of(&server);
+            let mut last_turn: Option<Instant> = None;
             while !stopped.load(Ordering::Relaxed) {
-                // Conflicts and objects that have just gone are met again at the next turn.
-                let _ = fill_tokens(&server, &ca);
-                let _ = leave_orphans(&server);
-                let _ = run_daemon_sets(&server);
-                let _ = run_deployments(&server);
-                let _ = run_jobs(&server);
-                let _ = be_gateway(&server, &broker);
-                let _ = finish_namespaces(&server);
-                std::thread::sleep(Duration::from_millis(50));
+                let is_due = last_turn.is_none_or(|last| last.elapsed() >= RESYNC);
+                if changes.have_come() || is_due {
+                    // Conflicts and objects that have just gone are met again at the next turn.
+                    let turn = [
+                        fill_tokens(&server, &ca),
+                        leave_orphans(&server),
+                        run_daemon_sets(&server),
+                        run_deployments(&server),
+                        run_jobs(&server),
+                        be_gateway(&server, &broker),
+                        finish_namespaces(&server),
+                    ];
+                    last_turn = turn.iter().all(Result::is_ok).then(Instant::now);
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
         };
         Self { stop, thread: Some(std::thread::spawn(work)) }
@@ -44,6 +65,44 @@ impl Drop for Controllers {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Watches of what the controllers act on.
+struct Changes {
+    server: Client,
+    watches: [Option<Watch>; WATCHED.len()],
+}
+
+impl Changes {
+    /// Watches nothing yet.
+    fn of(server: &Client) -> Self {
+        Self { server: server.clone(), watches: WATCHED.map(|_| None) }
+    }
+
+    /// Returns `true` if something has changed, or may have, since the last time.
+    fn have_come(&mut self) -> bool {
+        let mut any = false;
+        for (path, watch) in WATCHED.iter().zip(&mut self.watches) {
+            let Some(open) = watch else {
+                // From what is there now, each object of which comes as an event.
+                *watch = self.server.watch(path, "").ok();
+                any = true;
+                continue;
+            };
+            loop {
+                match open.poll(Duration::ZERO) {
+                    Ok(Some(_)) => any = true,
+                    Ok(None) => break,
+                    Err(_) => {
+                        *watch = None;
+                        any = true;
+                        break;
+                    }
+                }
+            }
+        }
+        any
     }
 }
 
