@@ -27,4 +27,5 @@ mod plugin_ovn_router;
 mod probe;
 mod secrets;
 mod settings;
+mod soak;
 mod tunnel_probe;

@@ -5,4 +5,3 @@ mod hostile;
 mod measured;
 mod restart;
 mod several;
-mod soak;

@@ -17,6 +17,8 @@ use trieste_tests::traffic::{self, Responder};
 const SECONDS: u64 = 90;
 const SAMPLE: Duration = Duration::from_secs(2);
 const LIFE: Duration = Duration::from_secs(8);
+/// What is between two transfers: without it they would take the processors from the tests beside this one.
+const REST: Duration = Duration::from_millis(250);
 
 #[test]
 fn memory_stays_and_every_packet_is_accounted_for() {
@@ -41,6 +43,7 @@ fn memory_stays_and_every_packet_is_accounted_for() {
                     // Fails whenever its peer is killed in the middle; what counts is that later ones succeed.
                     let sent = traffic::send_tcp(&pod, *target, &bytes, Duration::from_secs(3));
                     transfers.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
+                    std::thread::sleep(REST);
                 }
             });
         }
