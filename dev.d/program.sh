@@ -15,9 +15,13 @@ echo "$child" >"$scratch/pid.$name"
 wait "$child"
 status=$?
 rm -f "$scratch/pid.$name"
+# Of the program and of all that it has waited for: "0m1.230s 0m0.450s" is what times says of children.
+times >"$scratch/times.$name" # not in a pipe, which would be another process with other children
+cpu=$(awk 'NR == 2 { gsub(/[ms]/, " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$scratch/times.$name")
+echo "$cpu $name" >>"$scratch/cpu"
 [ "$status" -eq 0 ] || echo "exit status $status" >"$scratch/failed.$name"
 {
-    printf '\n-- %s (%s ms)\n' "$name" $(($(date +%s%3N) - before))
+    printf '\n-- %s (%s ms, %s s of the processors)\n' "$name" $(($(date +%s%3N) - before)) "$cpu"
     cat "$log"
     [ "$status" -eq 0 ] || echo "-- $name: FAILED, exit status $status"
 } >"$scratch/said.$name"

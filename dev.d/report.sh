@@ -25,6 +25,15 @@ slowest() {
         "$scratch/turns" - | sort -rn | head -n 20
 }
 
+# busiest — the programs that took most of the processors, with all that they started and waited for.
+busiest() {
+    [ -s "$scratch/cpu" ] || return 0
+    printf '\n== seconds of the processors, by test program\n'
+    awk '{ seconds[$2] += $1; all += $1 }
+         END { for (name in seconds) printf "%8.1f   %s\n", seconds[name], name; printf "%8.1f   all\n", all }' "$scratch/cpu" |
+        sort -rn | head -n 16
+}
+
 # compiled — the crates that took longest to compile, from what cargo --timings wrote in this run.
 compiled() {
     timings=target/cargo-timings/cargo-timing.html
@@ -45,6 +54,7 @@ report() {
     ! ls "$scratch"/failed.* >/dev/null 2>&1 || is_failed=yes
     [ -z "$is_failed" ] || failed="$failed, tests"
     compiled
+    busiest
     slowest
     counts=$(test_counts)
     if [ -s "$scratch/ledger" ]; then

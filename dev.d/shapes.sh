@@ -1,14 +1,14 @@
 # shellcheck shell=sh disable=SC2154 # variables are shared with ./dev
 # Whole clusters of two shapes at once: the program `clusters` runs one shape at a time, and waits more than it works. Its
 # tests are shared out to two runs of it: `clusters.plain` for those that share clusters of the shape `plain` which have joined,
-# and `clusters.others`, in which every test or two have clusters of their own. The second of them begins when the other programs
-# have ended: until then there is work for every core, and two shapes would only make everything late. Sourced by ./dev.
+# and `clusters.others`, in which every test or two have clusters of their own. They run side by side, and with the other
+# programs, which get what places these leave (tests/src/guard.rs). Sourced by ./dev.
 
 # Instances of inotify: two sets of two clusters of three nodes take 140 (tests/src/clusters/limits.rs), API servers the rest.
 inotify_instances=512
 inotify_limit=/proc/sys/fs/inotify/max_user_instances
-# GiB that have to be free: two sets and an API server were seen to take four.
-two_shapes_memory=8
+# GiB that have to be free: two sets were seen to take four, and the API servers of two other tests two.
+two_shapes_memory=10
 
 # runs_of PROGRAM… — the names under which programs run.
 runs_of() {

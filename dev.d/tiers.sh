@@ -72,27 +72,22 @@ machine_tier() {
     target/debug/trieste-lab clean --crashed
     if has clusters; then
         share_out_clusters "$@"
-        clusters clusters.others &
-        # Whole clusters take longest: the others take what those leave.
+        # Each is a long row of tests that wait more than they work: they begin first.
+        if ! wants_two_shapes; then
+            { clusters clusters.others; clusters clusters.plain; } &
+        elif room_for_two_shapes; then
+            clusters clusters.others &
+            clusters clusters.plain &
+        else
+            say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
+            { clusters clusters.others; clusters clusters.plain; } &
+        fi
         sleep 2
     fi
-    processes=
     for name in $machine_tier; do
         [ "$name" != clusters ] || continue
         program "$name" "--test-threads=$TRIESTE_LAB_JOBS" "$@" &
-        processes="$processes $!"
     done
-    # shellcheck disable=SC2086 # a list of processes
-    wait $processes || :
-    if has clusters; then
-        if ! wants_two_shapes; then
-            wait
-        elif ! room_for_two_shapes; then
-            say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
-            wait
-        fi
-        clusters clusters.plain &
-    fi
     wait
     two_shapes_end
     again
