@@ -42,6 +42,9 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
     let container = json!({
         "command": [path("trieste-routeagent")],
         "env": variables,
+        // A first pass takes a second or two, and `join` waits for it. It is asked for however long that takes: where the API
+        // server is away or a program is missing, starting anew does not help.
+        "startupProbe": check(2, i32::MAX.unsigned_abs()),
         "readinessProbe": check(10, 3),
         "resources": options.route_agent_memory.resources(&options.route_agent_cpu.to_string(), "32Mi"),
     });
