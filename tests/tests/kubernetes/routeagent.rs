@@ -159,7 +159,7 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
         object["metadata"]["annotations"]["trieste.io/conditions"].to_string().contains("ServicesAway")
     };
     east.wait_object("routeagents", &node.name, PATIENCE, says_so).unwrap();
-    let (before, passes) = (writes(east), count());
+    let (before, passes) = (counted(east), count());
     // Two of them because of that.
     assert!(passes <= 8, "{passes} passes for one start");
     for beat in 1..=20 {
@@ -412,6 +412,19 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
         Ok(())
     };
     node.namespace.enter(run).unwrap();
+}
+
+/// Returns how often RouteAgents and Nodes were asked for or written, once that stays the same: a server counts a request when
+/// it has answered it, and what was written can be read before.
+fn counted(cluster: &KubernetesCluster) -> BTreeMap<String, u64> {
+    eventually("the last write to be counted", PATIENCE, || {
+        let before = writes(cluster);
+        std::thread::sleep(Duration::from_secs(1));
+        let after = writes(cluster);
+        anyhow::ensure!(before == after, "{before:?} became {after:?}");
+        Ok(after)
+    })
+    .unwrap()
 }
 
 /// How often RouteAgents and Nodes were asked for or written, by verb.
