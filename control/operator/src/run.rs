@@ -30,7 +30,7 @@ use crate::config::Options;
 use crate::controller::{FabricController, OperatorStatus};
 use crate::metrics::{self, Snapshot};
 use crate::order::Report;
-use crate::worker::{Tools, Worker, WorkerMetrics};
+use crate::worker::{THIS_CLUSTER, Tools, Worker, WorkerMetrics};
 
 /// The Lease of the election.
 pub const LEASE: &str = "trieste-operator-lock";
@@ -70,7 +70,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
 async fn serve(options: &Options) -> anyhow::Result<()> {
     let stop_signal = signals::stop().context("watching for SIGTERM and SIGINT")?;
     let store = KubeStore::new(Access::located(options.kubeconfig.clone(), None));
-    let server = Server::new(client(options).await?, "this cluster");
+    let server = Server::new(client(options).await?, THIS_CLUSTER);
     let candidate = candidate(options, &store)?;
     let tools = Tools {
         server,

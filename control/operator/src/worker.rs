@@ -36,7 +36,7 @@ use crate::controller::OperatorStatus;
 use crate::order::{Order, Outcome, Part, Reason, Report, Task, Wanted};
 use events::Repairs;
 use failure::Failure;
-pub use tools::{Connect, Tools};
+pub use tools::{Connect, THIS_CLUSTER, Tools};
 
 /// Counters of a worker. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]

@@ -6,6 +6,8 @@ use trieste_deploy::DeployError;
 use crate::order::{Order, Reason};
 use crate::translate::FieldError;
 
+use super::tools::THIS_CLUSTER;
+
 /// Why a part could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -113,9 +115,22 @@ fn text(error: &DeployError) -> String {
 fn plain(error: &DeployError) -> String {
     let with_next =
         |text: &str, next: &str| if next.is_empty() { text.to_owned() } else { format!("{text} ({next})") };
-    let DeployError::Unmet(findings) = error else { return with_next(&error.to_string(), &error.next()) };
+    let DeployError::Unmet(findings) = error else { return with_next(&error.to_string(), &next(error)) };
     let failed = findings.iter().filter(|finding| finding.outcome == Outcome::Failure);
     failed.map(|finding| with_next(&finding.text, &finding.next)).collect::<Vec<_>>().join("; ")
+}
+
+/// Returns what to do. Where a newer operator hands out rights that its account was not given, Kubernetes refuses.
+fn next(error: &DeployError) -> String {
+    let is_own_right =
+        matches!(error, DeployError::Api { server, code: Some(403), .. } if server == THIS_CLUSTER);
+    if is_own_right {
+        "the operator's account lacks the right: apply the operator.yaml of this version of the operator \
+         (trieste manifests operator)"
+            .to_owned()
+    } else {
+        error.next()
+    }
 }
 
 #[cfg(test)]
@@ -142,6 +157,16 @@ mod tests {
             (late.reason, late.message.as_str()),
             ("ServerUnavailable", "w (see joinConfig.brokerURL)")
         );
+        let forbidden = |server: &str| {
+            let (doing, reason) = ("applying the Role r".to_owned(), "forbidden".to_owned());
+            let error = DeployError::Api { server: server.to_owned(), doing, code: Some(403), reason };
+            Failure::from(error).reason()
+        };
+        let own = forbidden(THIS_CLUSTER);
+        assert_eq!(own.reason, "Forbidden");
+        assert!(own.message.contains("apply the operator.yaml of this version"), "{}", own.message);
+        let of_broker = forbidden("the broker https://192.0.2.1:6443");
+        assert!(!of_broker.message.contains("operator.yaml"), "{}", of_broker.message);
         let refused = DeployError::refused("the ID is taken", "choose another one with --clusterid");
         assert_eq!(
             Failure::from(refused).reason().message,

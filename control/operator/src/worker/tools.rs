@@ -8,6 +8,9 @@ use trieste_deploy::{BrokerLogin, DeployError, Server};
 /// How long steps of a pass may take that wait for others, such as for nodes that are being cleaned.
 pub(super) const STEP_LIMIT: Duration = Duration::from_secs(120);
 
+/// Name of the cluster that an operator runs in, in what it says.
+pub const THIS_CLUSTER: &str = "this cluster";
+
 /// Makes a client of a broker.
 pub type Connect = Arc<dyn Fn(&BrokerLogin) -> Result<Server, DeployError> + Send + Sync>;
 
