@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2154 # variables are shared with ./dev
 # Whole clusters of two shapes at once: the program `clusters` runs one shape at a time, and waits more than it works. Its
-# tests are shared out to two runs of it: `clusters.plain` for those that share clusters of the shape `plain` which have joined,
-# and `clusters.others`, in which every test or two have clusters of their own. They run side by side, and with the other
+# tests are shared out to two runs of it that take about as long: `clusters.plain` for the shape `plain`, and `clusters.others`,
+# in which every test or two have clusters of their own. They run side by side, and with the other
 # programs, which get what places these leave (tests/src/guard.rs). Sourced by ./dev.
 
 # Instances of inotify: two sets of two clusters of three nodes take 140 (tests/src/clusters/limits.rs), API servers the rest.
@@ -51,7 +51,7 @@ share_out_clusters() {
     "$found" --list "$@" >"$scratch/listed" 2>/dev/null || echo "its tests cannot be listed" >"$scratch/failed.clusters"
     sed -n 's/: test$//p' "$scratch/listed" | awk -v plain="$scratch/clusters.plain" -v others="$scratch/clusters.others" '
         BEGIN { printf "" >plain; printf "" >others }
-        { print >(/^plain::/ && !/^plain::bare::/ ? plain : others) }'
+        { print >(/^plain::/ ? plain : others) }'
 }
 
 # clusters RUN — one of them. Tests of one shape share its clusters, one after the other.

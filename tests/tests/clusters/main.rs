@@ -2,7 +2,7 @@
 //!
 //! Tests of one shape share its clusters and run one after the other, in the order of their names: [`shared`] has the
 //! shapes, and what a test finds. Those that need clusters of their own are in `demo` and `families`. `./dev test` runs this
-//! program twice, with the tests of `plain` but `plain::bare` and with the others.
+//! program twice side by side, with the tests of `plain` and with the others.
 //!
 //! | clusters | tests |
 //! |---|---|
