@@ -25,13 +25,18 @@ slowest() {
         "$scratch/turns" - | sort -rn | head -n 20
 }
 
+# most — of lines "SECONDS NAME" the names with most, and the sum of all.
+most() {
+    awk '{ seconds[$2] += $1; all += $1 }
+         END { for (name in seconds) printf "%8.1f   %s\n", seconds[name], name; printf "%8.1f   all\n", all }' |
+        sort -rn | head -n 16
+}
+
 # busiest — the programs that took most of the processors, with all that they started and waited for.
 busiest() {
     [ -s "$scratch/cpu" ] || return 0
     printf '\n== seconds of the processors, by test program\n'
-    awk '{ seconds[$2] += $1; all += $1 }
-         END { for (name in seconds) printf "%8.1f   %s\n", seconds[name], name; printf "%8.1f   all\n", all }' "$scratch/cpu" |
-        sort -rn | head -n 16
+    most <"$scratch/cpu"
 }
 
 # compiled — the crates that took longest to compile, from what cargo --timings wrote in this run.
@@ -42,9 +47,7 @@ compiled() {
     awk '/^const UNIT_DATA/ { on = 1 }
          /^\];/ { on = 0 }
          on && /"name":/ { name = $2; gsub(/[",]/, "", name) }
-         on && /"duration":/ { seconds[name] += $2; all += $2 }
-         END { for (name in seconds) printf "%8.1f   %s\n", seconds[name], name; printf "%8.1f   all\n", all }' "$timings" |
-        sort -rn | head -n 16
+         on && /"duration":/ { print $2 + 0, name }' "$timings" | most
 }
 
 # report — everything there is to say, and the exit status.

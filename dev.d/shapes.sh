@@ -60,3 +60,17 @@ clusters() {
     # shellcheck disable=SC2046 # a list of names
     program "$1" --test-threads=1 --exact $(cat "$scratch/$1") 8>&-
 }
+
+# begin_clusters — begins both runs: at once where the machine has room, otherwise one after the other. Each is a long row of
+# tests that wait more than they work, so that they begin before the other programs.
+begin_clusters() {
+    if wants_two_shapes; then
+        if room_for_two_shapes; then
+            clusters clusters.others &
+            clusters clusters.plain &
+            return
+        fi
+        say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
+    fi
+    { clusters clusters.others; clusters clusters.plain; } &
+}

@@ -50,11 +50,10 @@ has() {
 unit_tier() {
     while read -r name path folder; do
         is_machine "$name" || [ "$name" = outages ] || echo "$name $path $folder"
-    done <"$scratch/programs" >"$scratch/unit"
-    [ -s "$scratch/unit" ] || return 0
+    done <"$scratch/programs" >"$scratch/units"
     # Programs of tests/ take longest: they begin first, and what is left to the end is short.
-    awk '{ print ($1 ~ /[.]/), $0 }' "$scratch/unit" | sort -s -k 1,1 | cut -d " " -f 2- >"$scratch/unit.sorted"
-    mv "$scratch/unit.sorted" "$scratch/unit"
+    { grep -v '^[^ ]*[.]' "$scratch/units" || :; grep '^[^ ]*[.]' "$scratch/units" || :; } >"$scratch/unit"
+    [ -s "$scratch/unit" ] || return 0
     step "unit tests and simulations"
     xargs -P 2 -I '{}' sh -c "exec sh dev.d/program.sh {} $*" <"$scratch/unit"
 }
@@ -75,16 +74,7 @@ machine_tier() {
     target/debug/trieste-lab clean --crashed
     if has clusters; then
         share_out_clusters "$@"
-        # Each is a long row of tests that wait more than they work: they begin first.
-        if ! wants_two_shapes; then
-            { clusters clusters.others; clusters clusters.plain; } &
-        elif room_for_two_shapes; then
-            clusters clusters.others &
-            clusters clusters.plain &
-        else
-            say "One shape of clusters at a time: two need $two_shapes_memory GiB of free memory, and $inotify_instances in $inotify_limit."
-            { clusters clusters.others; clusters clusters.plain; } &
-        fi
+        begin_clusters
         sleep 2
     fi
     for name in $machine_tier; do

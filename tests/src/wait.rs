@@ -1,5 +1,6 @@
 //! Bounded waiting: the one way in which the lab waits for something to become true.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -31,8 +32,29 @@ pub fn eventually<T>(
     }
 }
 
+/// Calls `read` until it finds the same after a pause as before it, and returns that.
+///
+/// # Errors
+/// As [`eventually`]; the error shows what was found last, before and after a pause.
+pub fn steady<T: PartialEq + Debug>(
+    what: &str,
+    timeout: Duration,
+    pause: Duration,
+    read: impl Fn() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    eventually(what, timeout, || {
+        let before = read()?;
+        interrupt::pause(pause)?;
+        let after = read()?;
+        anyhow::ensure!(before == after, "{before:?} became {after:?}");
+        Ok(after)
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -53,5 +75,23 @@ mod tests {
         let text = format!("{:#}", result.unwrap_err());
         assert!(text.contains("the moon") && text.contains(&format!("try {tries}")), "{text}");
         assert!(tries > 1);
+    }
+
+    #[test]
+    fn what_changes_is_read_until_it_does_not() {
+        let reads = Cell::new(0);
+        let read = || {
+            reads.set(reads.get() + 1);
+            Ok(reads.get().min(4))
+        };
+
+        let pause = Duration::from_millis(1);
+        assert_eq!(steady("a count", Duration::from_secs(5), pause, read).unwrap(), 4);
+        let rises = || {
+            reads.set(reads.get() + 1);
+            Ok(reads.get())
+        };
+        let error = steady("a count", Duration::ZERO, pause, rises).unwrap_err();
+        assert!(format!("{error:#}").contains("became"), "{error:#}");
     }
 }

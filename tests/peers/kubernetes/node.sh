@@ -134,7 +134,7 @@ keep() { # keep NAME COMMAND...: starts it again whenever it ends
 }
 conf=$CLUSTER_DIR/conf pki=$CLUSTER_DIR/pki
 
-export GOGC=200 # a fifth of what the API server takes of the processors would be garbage collection
+export GOGC=200 # half as much garbage collection as by default, for memory
 if [ "$CONTROL" = 1 ]; then
     # Who of a cluster set asks for what: tests compare it with the rights that were given.
     cat >/etc/audit-lab.yaml <<END

@@ -213,26 +213,24 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub fn text(&self, path: &str) -> anyhow::Result<String> {
-        let request = Request::get(path).body(Vec::new())?;
-        let kube = self.kube.clone();
-        let answer = self.runtime.run(async move { within(kube.request_text(request)).await })?;
-        answer.with_context(|| format!("GET {path}"))
+        self.send(Request::get(path).body(Vec::new())?)
     }
 
     fn call(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> anyhow::Result<Value> {
-        let shown = format!("{method} {path}");
         let mut request = Request::builder().method(method).uri(path);
         if let Some((content_type, _)) = body {
             request = request.header("Content-Type", content_type);
         }
         let bytes = body.map_or_else(Vec::new, |(_, value)| value.to_string().into_bytes());
-        let request = request.body(bytes)?;
+        let text = self.send(request.body(bytes)?)?;
+        // Not `serde_json::from_str`, which would be compiled here, without optimisation.
+        text.parse().with_context(|| format!("the answer about {path}"))
+    }
+
+    fn send(&self, request: Request<Vec<u8>>) -> anyhow::Result<String> {
+        let shown = format!("{} {}", request.method(), request.uri());
         let kube = self.kube.clone();
-        let answer = self.runtime.run(async move {
-            let text = within(kube.request_text(request)).await?;
-            // Not `serde_json::from_str`, which would be compiled here, without optimisation.
-            text.parse().context("the answer")
-        })?;
+        let answer = self.runtime.run(async move { within(kube.request_text(request)).await })?;
         answer.with_context(|| shown)
     }
 }

@@ -22,7 +22,7 @@ use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::guard::root_test;
 use trieste_tests::kubernetes::{KubernetesCluster, KubernetesLab, objects, rbac};
 use trieste_tests::topology::NodePlan;
-use trieste_tests::wait::eventually;
+use trieste_tests::wait::{eventually, steady};
 
 /// Longer than anything takes that works at all.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -147,19 +147,17 @@ fn an_agent_needs_upstreams_rights_alone_and_heartbeats_of_nodes_cost_nothing() 
 
     // Heartbeats: neither passes (but for the periodic one) nor requests.
     let count = || agent.log_text().matches("took_ms").count();
-    eventually("the passes after the start to be over", PATIENCE, || {
-        let before = count();
-        std::thread::sleep(Duration::from_millis(1500));
-        anyhow::ensure!(count() == before);
-        Ok(())
-    })
-    .unwrap();
+    let pause = Duration::from_millis(1500);
+    steady("the passes after the start to be over", PATIENCE, pause, || Ok(count())).unwrap();
     // Upstream's account may read neither services nor their back ends; that is in the object some time later.
     let says_so = |object: &Value| {
         object["metadata"]["annotations"]["trieste.io/conditions"].to_string().contains("ServicesAway")
     };
     east.wait_object("routeagents", &node.name, PATIENCE, says_so).unwrap();
-    let (before, passes) = (counted(east), count());
+    // A server counts a request when it has answered it, and what was written can be read before.
+    let pause = Duration::from_secs(1);
+    let before = steady("the last write to be counted", PATIENCE, pause, || Ok(writes(east))).unwrap();
+    let passes = count();
     // Two of them because of that.
     assert!(passes <= 8, "{passes} passes for one start");
     for beat in 1..=20 {
@@ -412,19 +410,6 @@ fn keep_object(node: &NodePlan, location: &Location, stop: tokio::sync::oneshot:
         Ok(())
     };
     node.namespace.enter(run).unwrap();
-}
-
-/// Returns how often RouteAgents and Nodes were asked for or written, once that stays the same: a server counts a request when
-/// it has answered it, and what was written can be read before.
-fn counted(cluster: &KubernetesCluster) -> BTreeMap<String, u64> {
-    eventually("the last write to be counted", PATIENCE, || {
-        let before = writes(cluster);
-        std::thread::sleep(Duration::from_secs(1));
-        let after = writes(cluster);
-        anyhow::ensure!(before == after, "{before:?} became {after:?}");
-        Ok(after)
-    })
-    .unwrap()
 }
 
 /// How often RouteAgents and Nodes were asked for or written, by verb.

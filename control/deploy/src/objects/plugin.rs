@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::deployment::Deployment;
 use super::names::{OVN_TLS_SECRET, PLUGIN_SYNC, SPIDERPOOL_SYNC};
 use super::options::joined;
-use super::pod::{Daemon, Volume, daemon_selector, field, path, variable};
+use super::pod::{Daemon, Volume, check, daemon_selector, field, path, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
 
 /// The program.
@@ -115,17 +115,10 @@ fn deployment(
 
 /// Returns what the containers of all have in common.
 fn container(variables: &[Value]) -> Value {
-    let program = path(PROGRAM);
     json!({
-        "command": [program],
+        "command": [path(PROGRAM)],
         "env": variables,
-        "readinessProbe": {
-            "exec": {"command": [program, "--check"]},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "successThreshold": 1,
-            "failureThreshold": 3,
-        },
+        "readinessProbe": check(PROGRAM, 10, 3),
         "resources": MemoryLimit::PLUGIN_SYNC.resources("10m", "16Mi"),
     })
 }

@@ -234,6 +234,17 @@ pub(super) fn path(program: &str) -> String {
     format!("{PROGRAMS}/{program}")
 }
 
+/// Returns a probe that runs a program of the image with `--check`, every `period` seconds.
+pub(super) fn check(program: &str, period: u32, failures: u32) -> Value {
+    json!({
+        "exec": {"command": [path(program), "--check"]},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "successThreshold": 1,
+        "failureThreshold": failures,
+    })
+}
+
 /// A variable of a container.
 pub(super) fn variable(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})

@@ -4,25 +4,18 @@ use serde_json::{Value, json};
 
 use super::names::ROUTE_AGENT;
 use super::pod::{
-    Daemon, NETWORK, Volume, clusterset_ip_ranges, common_variables, daemon_selector, field, init_container,
-    path, variable,
+    Daemon, NETWORK, Volume, check, clusterset_ip_ranges, common_variables, daemon_selector, field,
+    init_container, path, variable,
 };
 use super::{Manifest, MemberOptions, networks, plugin};
+
+const PROGRAM: &str = "trieste-routeagent";
 
 /// It leaves everything in place when it ends, so that there is nothing to wait for.
 const GRACE_SECONDS: u32 = 5;
 
 /// One route agent on every node.
 pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
-    let check = |period: u32, failures: u32| {
-        json!({
-            "exec": {"command": [path("trieste-routeagent"), "--check"]},
-            "periodSeconds": period,
-            "timeoutSeconds": 5,
-            "successThreshold": 1,
-            "failureThreshold": failures,
-        })
-    };
     let mut variables = common_variables(options);
     variables.push(variable("SUBMARINER_NETWORKPLUGIN", options.plugin()));
     variables.push(match options.broker.address() {
@@ -40,12 +33,12 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         variables.push(variable("TRIESTE_SPIDERPOOL", "true"));
     }
     let container = json!({
-        "command": [path("trieste-routeagent")],
+        "command": [path(PROGRAM)],
         "env": variables,
         // A first pass takes a second or two, and `join` waits for it. It is asked for however long that takes: where the API
         // server is away or a program is missing, starting anew does not help.
-        "startupProbe": check(2, i32::MAX.unsigned_abs()),
-        "readinessProbe": check(10, 3),
+        "startupProbe": check(PROGRAM, 2, i32::MAX.unsigned_abs()),
+        "readinessProbe": check(PROGRAM, 10, 3),
         "resources": options.route_agent_memory.resources(&options.route_agent_cpu.to_string(), "32Mi"),
     });
     let daemon = Daemon {
@@ -80,8 +73,7 @@ fn wait_for_node(options: &MemberOptions) -> Value {
         services,
         field("NODE_NAME", "spec.nodeName"),
     ];
-    let mut container =
-        init_container(options, &format!("{ROUTE_AGENT}-init"), "trieste-routeagent", &variables);
+    let mut container = init_container(options, &format!("{ROUTE_AGENT}-init"), PROGRAM, &variables);
     // Before it waits it closes what was closed before the last boot.
     container["securityContext"]["capabilities"]["add"] = json!(["NET_ADMIN"]);
     container["volumeMounts"] = json!([state().mount()]);

@@ -17,7 +17,7 @@ use trieste_deploy::{BrokerLogin, DeployError, Server, connect};
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
 use trieste_tests::kubernetes::{ApiServer, Client, Faults};
 use trieste_tests::lab::Lab;
-use trieste_tests::wait::eventually;
+use trieste_tests::wait::{eventually, steady};
 
 use super::PATIENCE;
 use super::controllers::Controllers;
@@ -226,14 +226,8 @@ impl Bed {
 
     /// Waits until nobody writes any more.
     pub(crate) fn settle(&self) {
-        eventually("the server to come to rest", PATIENCE, || {
-            let before = self.client.revision()?;
-            std::thread::sleep(Duration::from_millis(400));
-            let after = self.client.revision()?;
-            anyhow::ensure!(before == after, "somebody writes: revision {before} became {after}");
-            Ok(())
-        })
-        .unwrap();
+        let pause = Duration::from_millis(400);
+        steady("the server to come to rest", PATIENCE, pause, || self.client.revision()).unwrap();
     }
 
     pub(crate) fn assert_contents(&self, expected: &BTreeMap<String, Value>) {

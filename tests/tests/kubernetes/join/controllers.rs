@@ -90,16 +90,14 @@ impl Changes {
                 any = true;
                 continue;
             };
-            loop {
-                match open.poll(Duration::ZERO) {
-                    Ok(Some(_)) => any = true,
-                    Ok(None) => break,
-                    Err(_) => {
-                        *watch = None;
-                        any = true;
-                        break;
-                    }
-                }
+            let mut next = open.poll(Duration::ZERO);
+            while let Ok(Some(_)) = next {
+                any = true;
+                next = open.poll(Duration::ZERO);
+            }
+            if next.is_err() {
+                *watch = None;
+                any = true;
             }
         }
         any
