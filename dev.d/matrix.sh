@@ -19,6 +19,7 @@ matrix() {
     list_programs "$programs" cargo test --workspace --locked --test outages
     step "waiting for the foreign peers"
     peers_wait
+    within 7200
     for cable in ${TRIESTE_CABLE:-$cables}; do
         step "clusters and outages with $cable"
         target/debug/trieste-lab clean --crashed

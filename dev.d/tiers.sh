@@ -9,6 +9,15 @@
 # What fails in the machine tier is run once more, alone; tests/flaky.md says what becomes of that.
 
 machine_tier="clusters kubernetes netns interop lab"
+
+# within SECONDS — the time that each of a tier's programs has; several times what it takes. One that waits for ever is ended, and
+# named with what it waits for (hung.sh), while CI still runs.
+within() {
+    TRIESTE_PROGRAM_SECONDS=$1
+    [ -z "${TRIESTE_NIGHTLY:-}" ] || TRIESTE_PROGRAM_SECONDS=$((20 * $1))
+    export TRIESTE_PROGRAM_SECONDS
+}
+
 is_machine() { case " $machine_tier " in *" $1 "*) ;; *) false ;; esac }
 
 # program_of RUN — a run's program: `again.` is before one that runs a second time, and a dot before a part of it (shapes.sh).
@@ -55,6 +64,7 @@ unit_tier() {
     { grep -v '^[^ ]*[.]' "$scratch/units" || :; grep '^[^ ]*[.]' "$scratch/units" || :; } >"$scratch/unit"
     [ -s "$scratch/unit" ] || return 0
     step "unit tests and simulations"
+    within 900
     xargs -P 2 -I '{}' sh -c "exec sh dev.d/program.sh {} $*" <"$scratch/unit"
 }
 
@@ -71,6 +81,7 @@ machine_tier() {
     step "waiting for the foreign peers"
     peers_wait
     step "lab, API servers, clusters"
+    within 2700
     target/debug/trieste-lab clean --crashed
     if has clusters; then
         share_out_clusters "$@"
@@ -121,6 +132,7 @@ outages_tier() {
     # shellcheck disable=SC2086 # a list of programs
     has $machine_tier || peers_wait
     step "outages, alone on the machine"
+    within 1200
     target/debug/trieste-lab clean --crashed
     TRIESTE_LAB_JOBS=1 program outages --test-threads=1 "$@"
 }
