@@ -283,6 +283,9 @@ fn wrong_words_are_an_error_of_code_1_and_help_is_an_answer() {
     }
 }
 
+/// Longer than a command waits for anything.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
 /// A gateway that serves one request.
 pub(crate) struct Gateway {
     _root: tempfile::TempDir,
@@ -297,6 +300,7 @@ impl Gateway {
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(ANSWERS_WITHIN)).unwrap();
             let mut request = String::new();
             BufReader::new(stream.try_clone().unwrap()).read_line(&mut request).unwrap();
             let path = request.split(' ').nth(1).unwrap().to_owned();
@@ -312,9 +316,9 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let outcome = self.thread.take().unwrap().join();
+        // A test that fails may have asked nothing.
         if !std::thread::panicking() {
-            outcome.unwrap();
+            self.thread.take().unwrap().join().unwrap();
         }
     }
 }

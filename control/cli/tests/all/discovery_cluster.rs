@@ -70,7 +70,10 @@ fn run(paths: Paths, words: &[&str]) -> (Output, Vec<String>) {
     let requests = Arc::clone(&asked);
     // It ends with the test's process.
     std::thread::spawn(move || {
-        listener.incoming().for_each(|stream| requests.lock().unwrap().push(serve(stream.unwrap(), &paths)));
+        listener.incoming().for_each(|stream| {
+            let request = serve(stream.unwrap(), &paths);
+            requests.lock().unwrap().push(request);
+        });
     });
     let output = trieste(&[words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
     let asked = asked.lock().unwrap().clone();

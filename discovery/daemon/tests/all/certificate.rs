@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,22 @@ const REFUSED: &str = "not from an authority that we trust";
 
 /// Longer than the end takes.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Ends an agent that is still there after a minute, and with it whoever reads what it logs.
+struct Limit(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
+
+impl Limit {
+    fn of(agent: &Child) -> Self {
+        let (sender, is_over) = mpsc::channel();
+        let pid = Pid::from_raw(agent.id().try_into().unwrap());
+        thread::spawn(move || {
+            if is_over.recv_timeout(2 * ENDS_WITHIN) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        });
+        Self(sender)
+    }
+}
 
 /// Begins a server of TLS, which says nothing; returns its address.
 fn serve() -> SocketAddr {
@@ -82,6 +98,7 @@ fn a_certificate_that_is_not_accepted_ends_the_agent_where_that_is_set_and_no_ot
         for halts in [Some("true"), Some("false"), None] {
             let root = TempDir::new().unwrap();
             let (mut child, errors) = start(name, halts, &root, broker);
+            let _limit = Limit::of(&child);
             let mut lines = errors.lines().map(Result::unwrap);
             let logged = lines.find(|line| line.contains(REFUSED));
             if halts == Some("true") {

@@ -13,6 +13,8 @@ use trieste_packet::CableId;
 use trieste_pipeline::{Board, PathState};
 
 const AGENTS: u16 = 1_000;
+/// Longer than an answer takes.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One route agent.
 struct Agent(UdpSocket);
@@ -32,8 +34,13 @@ async fn a_thousand_agents_hear_of_a_change_at_once_and_of_everything_every_seco
     let notices = Notices::start("first", listen, None, paths, Conditions::new()).unwrap();
     notices.set_paths([(sibling, cable)].into(), [].into());
     let key = PublicKey(notices.key());
-    let agents: Vec<Agent> = (0..AGENTS).map(|number| Agent::subscribe(number, listen, &notices)).collect();
-    assert_eq!(notices.numbers().agents, usize::from(AGENTS));
+    let agents: Vec<Agent> = (0..AGENTS).map(|number| Agent::subscribe(number, listen)).collect();
+    let begun = Instant::now();
+    while notices.numbers().agents != usize::from(AGENTS) {
+        let known = notices.numbers().agents;
+        assert!(begun.elapsed() < ANSWERED_WITHIN, "{known} of {AGENTS} agents are known");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 
     agents.iter().for_each(Agent::forget);
     let (before, sent) = (cpu(), notices.numbers().sent);
@@ -63,17 +70,17 @@ async fn a_thousand_agents_hear_of_a_change_at_once_and_of_everything_every_seco
 
 impl Agent {
     /// Says hello, with the cookie that is asked for, until it is told.
-    fn subscribe(number: u16, gateway: SocketAddr, notices: &Notices) -> Self {
+    fn subscribe(number: u16, gateway: SocketAddr) -> Self {
         let [high, low] = number.to_be_bytes();
         let socket = UdpSocket::bind((Ipv4Addr::new(127, 9, high, low), 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let agent = Self(socket);
-        let told = notices.numbers().agents;
         agent.0.send_to(&hello(None), gateway).unwrap();
-        let mut buffer = [0; 300];
+        let (begun, mut buffer) = (Instant::now(), [0; 300]);
         loop {
             // The gateway may not listen yet.
             let Ok(length) = agent.0.recv(&mut buffer) else {
+                assert!(begun.elapsed() < ANSWERED_WITHIN, "agent {number} is not answered");
                 agent.0.send_to(&hello(None), gateway).unwrap();
                 continue;
             };
@@ -82,9 +89,6 @@ impl Agent {
                 Datagram::Notice(_) => break,
                 Datagram::Hello(_) => panic!("a gateway says hello"),
             }
-        }
-        while notices.numbers().agents <= told {
-            std::thread::sleep(Duration::from_millis(1));
         }
         agent.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         agent
@@ -99,8 +103,8 @@ impl Agent {
 
     /// Waits for a notice that calls a gateway down; returns its length.
     fn hears_that(&self, sibling: GatewayKey, key: &PublicKey) -> usize {
-        let mut buffer = [0; 300];
-        loop {
+        let (begun, mut buffer) = (Instant::now(), [0; 300]);
+        while begun.elapsed() < ANSWERED_WITHIN {
             let length = self.0.recv(&mut buffer).unwrap();
             let Some(Datagram::Notice(signed)) = parse(&buffer[..length]) else { panic!("no notice") };
             if signed.notice.siblings.get(&sibling) == Some(&State::Down) {
@@ -108,11 +112,12 @@ impl Agent {
                 return length;
             }
         }
+        panic!("no notice calls {sibling:?} down");
     }
 
     fn hears_state(&self, state: State) {
-        let mut buffer = [0; 300];
-        loop {
+        let (begun, mut buffer) = (Instant::now(), [0; 300]);
+        while begun.elapsed() < ANSWERED_WITHIN {
             let length = self.0.recv(&mut buffer).unwrap();
             if let Some(Datagram::Notice(signed)) = parse(&buffer[..length])
                 && signed.notice.state == state
@@ -120,6 +125,7 @@ impl Agent {
                 return;
             }
         }
+        panic!("no notice has {state:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use super::cluster::{NODES, cluster, connect_remote, everything, install, put_gateway, talk};
-use super::lab::{Lab, SEEN, eventually, finish};
+use super::lab::{Ends, Lab, SEEN, eventually, finish};
 
 #[test]
 fn pods_services_and_nodes_reach_each_other_with_their_own_sources_through_everybodys_filters() {
@@ -198,15 +198,6 @@ fn a_gateway_that_moves_takes_the_traffic_along_and_nothing_leaves_in_clear() {
     });
     assert!(!lab.ip("w1", &["rule"]).contains("150"));
     assert_eq!(lab.leaked(), (0, 0));
-}
-
-/// Ends the senders also where the test fails: else it would wait for them for ever.
-struct Ends<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -125,6 +125,24 @@ pub(crate) fn install(lab: &Lab) {
     }
 }
 
+/// Takes in a connection that a client believes to have: the last packet of its beginning may be lost for good.
+pub(crate) fn accept(listener: &TcpListener) -> std::io::Result<(TcpStream, SocketAddr)> {
+    let deadline = Instant::now() + PATIENCE;
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                stream.set_nonblocking(false)?;
+                return Ok((stream, peer));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Sends 5,000 bytes over TCP and waits for their number; returns the source that the server saw.
 pub(crate) fn talk(lab: &Lab, from: &str, to_place: &str, listen: &str, to: &str) -> Result<IpAddr, String> {
     const PAYLOAD: [u8; 5000] = [7; 5000];
@@ -136,20 +154,11 @@ pub(crate) fn talk(lab: &Lab, from: &str, to_place: &str, listen: &str, to: &str
         listener.is_some()
     });
     let listener = listener.unwrap();
-    listener.set_nonblocking(true).unwrap();
     let mut client = lab
         .inside(from, || TcpStream::connect_timeout(&to, PATIENCE))
         .map_err(|error| format!("{from} to {to}: {error}"))?;
-    let deadline = Instant::now() + PATIENCE;
-    let (mut server, peer) = loop {
-        match listener.accept() {
-            Ok(accepted) => break accepted,
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => return Err(format!("{from} to {to}: {error}")),
-        }
-    };
+    let (mut server, peer) = accept(&listener).map_err(|error| format!("{from} to {to}: {error}"))?;
     for stream in [&client, &server] {
-        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
     let failed = |error: std::io::Error| format!("{from} to {to}: {error}");

@@ -78,8 +78,7 @@ fn traffic_moves_to_the_gateway_when_it_lives_and_is_refused_when_it_is_killed()
         for (place, remote) in [("node", REMOTE4), ("node", REMOTE6), ("pod", REMOTE4), ("pod", REMOTE6)] {
             let marker = format!("marker {life} {place} {remote}");
             eventually("the gateway is used", || is_routed_to_tun(&lab, remote));
-            send(&lab, place, remote, marker.as_bytes(), None).unwrap();
-            tun.expect(&marker);
+            tun.expect(&marker, |marker| send(&lab, place, remote, marker, None).unwrap());
         }
         tun.kill();
         assert_refused(&lab, &["node", "pod"]);
@@ -209,8 +208,7 @@ fn a_remote_gateway_inside_its_own_network_is_reached_by_marked_sockets_only() {
 
     send(&lab, "node", "10.2.0.21:4500", b"sealed", Some(0x0054_0000)).unwrap();
     eventually("the marked one is on the underlay", || lab.leaked().0 == 1);
-    send(&lab, "node", "10.2.0.21:4500", b"plain of the node", None).unwrap();
-    tun.expect("plain of the node");
+    tun.expect("plain of the node", |text| send(&lab, "node", "10.2.0.21:4500", text, None).unwrap());
     // A pod's mark does not leave its namespace; a plugin's, put on what is forwarded, does not count either.
     lab.nft(
         "node",
@@ -220,8 +218,8 @@ table inet plugin {
 }
 ",
     );
-    send(&lab, "pod", "10.2.0.21:4500", b"plain of a pod", Some(0x0054_0000)).unwrap();
-    tun.expect("plain of a pod");
+    let send_marked = |text: &[u8]| send(&lab, "pod", "10.2.0.21:4500", text, Some(0x0054_0000)).unwrap();
+    tun.expect("plain of a pod", send_marked);
     tun.kill();
     assert_eq!(connect(&lab, "pod", "10.2.0.21:80"), ErrorKind::HostUnreachable);
     assert_eq!(lab.leaked().0, 1);

@@ -43,8 +43,7 @@ fn packets_for_another_clusters_global_addresses_reach_the_gateway_untranslated_
     // The node's own packets have its address in the pod network, which the gateway knows how to translate.
     for (place, source) in [("pod", "0a01010a"), ("node", "0a010101")] {
         let marker = format!("marker of {place}");
-        send(&lab, place, REMOTE, marker.as_bytes(), None).unwrap();
-        let packet = tun.expect(&marker);
+        let packet = tun.expect(&marker, |marker| send(&lab, place, REMOTE, marker, None).unwrap());
         assert_eq!(&packet[24..32], source, "the source of {place}: {packet}");
     }
 
@@ -66,8 +65,7 @@ fn beside_upstreams_gateway_its_globalnet_translates_before_anybody_masquerades(
 
     let mut tun = lab.hold_tun();
     eventually("the gateway is used", || is_routed_to_tun(&lab, REMOTE));
-    send(&lab, "pod", REMOTE, b"marker", None).unwrap();
-    let packet = tun.expect("marker");
+    let packet = tun.expect("marker", |marker| send(&lab, "pod", REMOTE, marker, None).unwrap());
     assert_eq!(&packet[24..32], "f2010009", "the source: {packet}");
     assert_eq!(lab.leaked(), (0, 0));
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, setns};
@@ -34,6 +34,15 @@ table inet seen {
     }
 }
 ";
+
+/// Ends those who send meanwhile also where the test fails: else it would wait for them for ever.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Makes a lab, or says that the test is skipped: there is no root, and `TRIESTE_NO_ROOT=1` says that this is known.
 macro_rules! lab {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::between_nodes::{plan, settled};
-use super::cluster::{NODES, cluster, install, talk};
-use super::lab::{Lab, SEEN, eventually, finish};
+use super::cluster::{NODES, accept, cluster, install, talk};
+use super::lab::{Ends, Lab, SEEN, eventually, finish};
 
 /// The remote cluster's addresses, and a worker's pod's.
 const REMOTE: [&str; 2] = ["10.2.0.9:80", "[fd00:2::9]:80"];
@@ -107,7 +107,7 @@ fn packets_pass_again_at_once_when_firewalld_has_reloaded() {
         let _ends = Ends(&over);
         for (listener, rounds) in listeners.iter().zip(&rounds) {
             let client = lab.inside("pod-w1", || TcpStream::connect(listener.local_addr().unwrap())).unwrap();
-            let (server, _) = listener.accept().unwrap();
+            let (server, _) = accept(listener).unwrap();
             let over = &over;
             scope.spawn(move || keep_talking(client, server, rounds, over));
         }
@@ -194,14 +194,5 @@ fn keep_sending(lab: &Lab, over: &AtomicBool) {
             let _ = socket.send_to(b"marker", "[fd00:2::9]:9");
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Ends the senders also where the test fails: else it would wait for them for ever.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::between_nodes::plan;
 use super::cluster::{NODES, cluster, everything, talk};
-use super::lab::{Lab, finish};
+use super::lab::{Ends, Lab, finish};
 
 /// What `iptables-save` printed on a gateway node; the own cluster there has 10.2.0.0/16.
 const GATEWAY: &str = include_str!("../../data/submariner/gateway.iptables");
@@ -114,6 +114,7 @@ pub(crate) fn answered_meanwhile(
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         scope.spawn(|| {
             let mut buffer = [0; 64];
             loop {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cluster::{NODES, cluster, everything, install};
-use super::lab::Lab;
+use super::cluster::{NODES, accept, cluster, everything, install};
+use super::lab::{Ends, Lab};
 use super::takeover::{Node, answered_meanwhile, as_upstreams_agent, open};
 
 const RESTORE: &str = "iptables-nft-restore";
@@ -26,11 +26,15 @@ const LENGTH: usize = size_of::<u64>();
 fn connected_meanwhile(lab: &Lab, from: &str, work: impl FnOnce()) -> u64 {
     let listener = lab.inside("remote", || TcpListener::bind("10.2.0.9:7100")).unwrap();
     let mut client = lab.inside(from, || TcpStream::connect("10.2.0.9:7100")).unwrap();
-    let mut server = listener.accept().unwrap().0;
+    let (mut server, _) = accept(&listener).unwrap();
     let mut receiver = client.try_clone().unwrap();
-    [&client, &server].iter().for_each(|stream| stream.set_read_timeout(Some(RECOVERY_TIMEOUT)).unwrap());
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(RECOVERY_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(RECOVERY_TIMEOUT)).unwrap();
+    }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         scope.spawn(move || {
             let mut buffer = [0; LENGTH];
             while server.read_exact(&mut buffer).is_ok() {

@@ -34,7 +34,7 @@ impl Fake {
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
-            listener.incoming().for_each(|stream| serve(stream.unwrap(), &mut shared.lock().unwrap()));
+            listener.incoming().for_each(|stream| serve(stream.unwrap(), &shared));
         });
         Self { address, state }
     }
@@ -81,7 +81,7 @@ impl Fake {
 }
 
 /// Answers one request.
-fn serve(mut stream: TcpStream, state: &mut State) {
+fn serve(mut stream: TcpStream, state: &Mutex<State>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -95,8 +95,8 @@ fn serve(mut stream: TcpStream, state: &mut State) {
     reader.read_exact(&mut body).unwrap();
     let mut words = head.split(' ');
     let (method, target) = (words.next().unwrap(), words.next().unwrap());
-    let (code, answer) = match state.answer(method, target, serde_json::from_slice(&body).unwrap_or_default())
-    {
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    let (code, answer) = match state.lock().unwrap().answer(method, target, body) {
         Ok(answer) => (200, answer),
         Err(code) => {
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

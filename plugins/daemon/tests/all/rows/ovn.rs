@@ -85,7 +85,7 @@ impl Ovn {
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let serve = |port: &u16| {
             let (target, remote) = (self.path("nb.ctl"), format!("ptcp:{port}:127.0.0.1"));
-            let mut command = self.command("ovs-appctl");
+            let mut command = self.tool("ovs-appctl");
             command.args(["-t", &target, "ovsdb-server/add-remote", &remote]);
             command.output().unwrap().status.success()
         };
@@ -107,8 +107,7 @@ impl Ovn {
     /// Runs one command of ovn-nbctl, which may fail.
     pub(crate) fn try_nbctl(&self, line: &str) -> bool {
         let database = format!("--db={}", self.address("nb"));
-        let output =
-            self.command("ovn-nbctl").args([&database, "--timeout=30"]).args(line.split(' ')).output();
+        let output = self.tool("ovn-nbctl").args([&database, "--timeout=30"]).args(line.split(' ')).output();
         output.unwrap().status.success()
     }
 
@@ -183,6 +182,7 @@ impl Ovn {
         let Ok(mut session) = UnixStream::connect(self.path(&format!("{socket}.sock"))) else {
             return Err(TransactError::NotConnected);
         };
+        session.set_read_timeout(Some(START_TIMEOUT)).map_err(|_| TransactError::Lost)?;
         session.write_all(request.to_string().as_bytes()).map_err(|_| TransactError::Lost)?;
         let answers = serde_json::Deserializer::from_reader(BufReader::new(session)).into_iter::<Value>();
         let answer =
@@ -337,7 +337,7 @@ impl Ovn {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let output =
-                self.command("ovsdb-client").args(["list-dbs", &self.address(database)]).output().unwrap();
+                self.tool("ovsdb-client").args(["list-dbs", &self.address(database)]).output().unwrap();
             if output.status.success() {
                 return;
             }
@@ -359,6 +359,13 @@ impl Ovn {
             .unwrap()
     }
 
+    /// A tool, which has a minute: some of them connect again and again to a server that is gone.
+    fn tool(&self, program: &str) -> Command {
+        let mut command = self.command("timeout");
+        command.args(["60", program]);
+        command
+    }
+
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for variable in ["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVN_LOGDIR"] {
@@ -368,7 +375,7 @@ impl Ovn {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> String {
-        let output = self.command(program).args(arguments).output().unwrap();
+        let output = self.tool(program).args(arguments).output().unwrap();
         assert!(
             output.status.success(),
             "{program} {arguments:?}: {}",

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use super::{Lab, NAMESPACE, eventually, run};
+use super::{Lab, NAMESPACE, PATIENCE, eventually, run};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_trieste-routeagent");
 
@@ -101,7 +103,12 @@ impl Lab {
         let mut ready = String::new();
         lines.read_line(&mut ready).unwrap();
         assert_eq!(ready, "ready\n");
-        Tun { lines, process: Process(child) }
+        let (sender, read) = channel();
+        // It ends with the process.
+        std::thread::spawn(move || {
+            lines.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Tun { read, process: Process(child) }
     }
 }
 
@@ -131,23 +138,36 @@ impl Drop for Process {
     }
 }
 
+/// How long a packet may be on its way before it is taken for lost.
+const RESEND: Duration = Duration::from_secs(1);
+
 /// A living gateway's hold on the TUN.
 pub(crate) struct Tun {
-    lines: BufReader<std::process::ChildStdout>,
+    /// Packets in hexadecimal.
+    read: Receiver<String>,
     process: Process,
 }
 
 impl Tun {
-    /// Waits for a packet that contains some text, as a gateway would read it, and returns it in hexadecimal. Packets of the
-    /// kernel's own, such as router solicitations, are passed over.
-    pub(crate) fn expect(&mut self, payload: &str) -> String {
+    /// Sends a packet that contains some text until a gateway would read one, and returns that in hexadecimal. Any packet may be lost
+    /// on its way, as while a neighbour is not known yet; those of the kernel's own, such as router solicitations, are passed over.
+    pub(crate) fn expect(&mut self, payload: &str, mut send: impl FnMut(&[u8]) -> usize) -> String {
         let wanted: String = payload.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let mut line = String::new();
-        while !line.contains(&wanted) {
-            line.clear();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the TUN's reader ended");
+        let deadline = Instant::now() + PATIENCE;
+        let mut others = Vec::new();
+        while Instant::now() < deadline {
+            send(payload.as_bytes());
+            let sent = Instant::now();
+            while let Some(left) = RESEND.checked_sub(sent.elapsed()) {
+                match self.read.recv_timeout(left) {
+                    Ok(packet) if packet.contains(&wanted) => return packet,
+                    Ok(packet) => others.push(packet),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => panic!("the TUN's reader ended"),
+                }
+            }
         }
-        line
+        panic!("the gateway reads no packet with `{payload}` within {PATIENCE:?}, but {others:?}");
     }
 
     /// Ends as `kill -9` does.
