@@ -12,10 +12,14 @@ pub(super) struct CrdsArgs {
     /// Write one file per kind into this directory instead of printing
     #[arg(long, value_name = "PATH")]
     directory: Option<PathBuf>,
+
+    /// Those of group operator.tkestack.io instead, for the operator's --tkestack-objects
+    #[arg(long)]
+    tkestack: bool,
 }
 
 pub(super) fn run(args: &CrdsArgs, output: &mut Output) -> anyhow::Result<()> {
-    for file in crd::files() {
+    for file in if args.tkestack { crd::tkestack_files() } else { crd::files() } {
         match &args.directory {
             Some(directory) => {
                 let path = directory.join(&file.name);

@@ -110,6 +110,10 @@ impl BrokerInfoError {
     }
 }
 
+fn encoded(document: &Value) -> String {
+    URL_SAFE.encode(document.to_string())
+}
+
 impl BrokerInfo {
     /// Reads the content of a file.
     ///
@@ -139,9 +143,18 @@ impl BrokerInfo {
 
     /// The content of a file, with a line break at its end.
     pub fn emit(&self) -> String {
-        let mut text = URL_SAFE.encode(self.to_document().to_string());
+        let mut text = encoded(&self.to_document());
         text.push('\n');
         text
+    }
+
+    /// Returns the content as operators of group `operator.tkestack.io` publish it: without a newline, and with what they have beside:
+    /// the set's range of global addresses, and how many a cluster gets.
+    pub fn emit_for_tkestack(&self, globalnet_range: &str, cluster_size: u32) -> String {
+        let mut document = self.to_document();
+        document["globalnetCIDRRange"] = json!(globalnet_range);
+        document["defaultGlobalnetClusterSize"] = json!(cluster_size);
+        encoded(&document)
     }
 
     fn from_document(document: &Value) -> Result<Self, BrokerInfoError> {

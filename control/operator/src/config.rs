@@ -9,6 +9,8 @@ use trieste_control::parse::parse_bool;
 use trieste_deploy::objects::Image;
 use trieste_deploy::objects::names::OPERATOR;
 
+use crate::Others;
+
 /// Carries out Fabric resources: makes this cluster the broker of a set, a member, or both.
 ///
 /// One operator of a cluster works at a time. Ends on SIGTERM or SIGINT; what it has installed stays.
@@ -36,6 +38,11 @@ pub struct Options {
     #[arg(long, env = "TRIESTE_SUBMARINER_OBJECTS", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
     pub submariner_objects: bool,
 
+    /// Whether Fabrics and Knitnets of group operator.tkestack.io are carried out as well, of every namespace, where that operator does
+    /// not run. Who may write one may have anything installed: see docs/operations/operator.md.
+    #[arg(long, env = "TRIESTE_TKESTACK_OBJECTS", num_args = 0..=1, default_value = "false", default_missing_value = "true", value_parser = parse_bool)]
+    pub tkestack_objects: bool,
+
     /// Whether one of several operators is elected to work, by a Lease.
     #[arg(long, env = "TRIESTE_LEADER_ELECTION", num_args = 0..=1, default_value = "true", default_missing_value = "true", value_parser = parse_bool)]
     pub leader_election: bool,
@@ -53,6 +60,13 @@ pub struct Options {
     pub log: LogOptions,
 }
 
+impl Options {
+    /// Returns which kinds are carried out beside Fabrics.
+    pub(crate) fn others(&self) -> Others {
+        Others { upstream: self.submariner_objects, tkestack: self.tkestack_objects }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,7 +76,7 @@ mod tests {
         let options = Options::parse_from(["x", "--kubeconfig=/k"]);
         assert_eq!((options.namespace.as_str(), options.resync), (OPERATOR, 120));
         assert_eq!(options.metrics, Some("[::]:8083".parse().unwrap()));
-        assert!(options.leader_election && !options.submariner_objects);
+        assert!(options.leader_election && options.others() == Others::default());
         let off = Options::parse_from(["x", "--metrics=off", "--leader-election=false"]);
         assert!(off.metrics.is_none() && !off.leader_election);
         assert_eq!(parse_address(":9"), Ok(Some("[::]:9".parse().unwrap())));

@@ -12,8 +12,10 @@ use trieste_deploy::objects::names::{
 };
 
 use crate::holders::holder;
-use crate::order::{Order, Outcome, Part, Reason, Report, Task, Upstream, Wanted};
-use crate::source::{Content, KINDS, Source};
+use crate::kinds::{KINDS, Others, is_of_upstream};
+use crate::order::{Order, Outcome, Part, Reason, Report, Task, Tkestack, Upstream, Wanted};
+use crate::source::{Content, Source};
+use crate::sources::Sources;
 use crate::status::{self, PodSet, View};
 use crate::translate::join_source;
 
@@ -32,14 +34,14 @@ pub struct OperatorStatus {
     pub problem: Option<String>,
 }
 
-/// Keeps finalizers and status of Fabrics, and of objects of upstream's kinds, and says what is to be carried out.
+/// Keeps finalizers and status of Fabrics, and of objects of others' kinds, and says what is to be carried out.
 ///
 /// Of upstream's kinds it keeps its hands off while upstream's operator runs: nothing is written to them then but that its own
 /// finalizers are taken off. It begins with one once the worker has reported that no such operator is anywhere.
 #[derive(Debug, Default)]
 pub struct FabricController {
-    takes_upstreams: bool,
-    sources: BTreeMap<Kind, Cache>,
+    others: Others,
+    sources: Sources,
     daemon_sets: Cache,
     deployments: Cache,
     gateways: Cache,
@@ -48,23 +50,19 @@ pub struct FabricController {
     /// The generations of DaemonSets and Deployments that were last seen.
     generations: BTreeMap<Kind, BTreeMap<String, Option<i64>>>,
     revision: u64,
-    /// The status of objects of upstream's kinds as it was written last: a definition of upstream's drops conditions, and to write them
-    /// again before the next pass is of no use.
+    /// The status of objects of others' kinds as it was written last: a definition of theirs drops conditions, and to write them again
+    /// before the next pass is of no use.
     written: BTreeMap<ObjectKey, Map<String, Value>>,
 }
 
 impl FabricController {
-    /// Returns a controller that has observed nothing; of Fabrics alone, or of objects of upstream's kinds too.
-    pub fn new(takes_upstreams: bool) -> Self {
-        Self { takes_upstreams, ..Self::default() }
+    /// Returns a controller that has observed nothing; of Fabrics, and of other kinds.
+    pub fn new(others: Others) -> Self {
+        Self { others, ..Self::default() }
     }
 
     fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.sources.values().flat_map(Cache::objects)
-    }
-
-    fn object(&self, key: &ObjectKey) -> Option<&Object> {
-        self.sources.get(&key.kind)?.get(&key.name)
+        self.sources.objects()
     }
 
     /// Returns the objects that can be read, but for those for which upstream's operator is responsible. What the definition lets
@@ -242,6 +240,22 @@ impl FabricController {
         self.checks().into_iter().chain(orders).collect()
     }
 
+    /// Takes in an event about objects that say what the cluster is to be. Returns what is to be looked at again.
+    fn observe_source(&mut self, kind: Kind, event: StoreEvent) -> Vec<ObjectKey> {
+        let was_listed = self.sources.has_listed(kind);
+        let changed = self.sources.changes(kind, event);
+        if changed.is_empty() && was_listed == self.sources.has_listed(kind) {
+            return Vec::new();
+        }
+        let live: BTreeSet<String> =
+            self.objects().filter_map(|object| object.metadata.uid.clone()).collect();
+        self.reports.retain(|(uid, _), _| live.contains(uid));
+        // Which object has a part depends on all of them.
+        let keys: BTreeSet<ObjectKey> = self.keys().into_iter().collect();
+        self.written.retain(|key, _| keys.contains(key));
+        keys.into_iter().chain(changed).collect()
+    }
+
     fn view<'v>(&'v self, source: &'v Source, all: &'v [Source]) -> View<'v> {
         let holders = Part::ALL.map(|part| holder(all, part));
         let reports = Part::ALL.map(|part| self.report(source, part));
@@ -262,7 +276,7 @@ impl FabricController {
     ) -> Option<Value> {
         let view = self.view(source, all);
         if let Some(fabric) = source.fabric() {
-            let status = status::of(&view, fabric, context.wall);
+            let status = status::of(&view, &fabric.status.clone().unwrap_or_default(), context.wall);
             let changed = Some(&status).filter(|status| fabric.status.as_ref() != Some(*status));
             return changed.and_then(|status| serde_json::to_value(status).ok());
         }
@@ -272,7 +286,11 @@ impl FabricController {
         if let Some(conditions) = written.and_then(|written| written.get("conditions")) {
             before.entry("conditions").or_insert_with(|| conditions.clone());
         }
-        let status = status::of_upstream(&view, &before, context.wall);
+        let status = if source.is_of_upstream() {
+            status::of_upstream(&view, &before, context.wall)
+        } else {
+            status::of_tkestack(&view, before, context.wall)
+        };
         (status != found && Some(&status) != written).then_some(Value::Object(status))
     }
 }
@@ -286,12 +304,18 @@ fn wanted(source: &Source, part: Part, all: &[Source]) -> Wanted {
             let beside = all.iter().filter(|other| other.wants(Part::ServiceDiscovery));
             let mut beside = beside.filter_map(|other| match &other.content {
                 Content::ServiceDiscovery(spec) => Some(spec.clone()),
-                Content::Fabric(_) | Content::Broker(_) | Content::Submariner(_) => None,
+                Content::Fabric(_) | Content::Broker(_) | Content::Submariner(_) | Content::Tkestack(_) => {
+                    None
+                }
             });
             let beside = beside.find(|_| spec.service_discovery_enabled != Some(true));
             Wanted::Upstream(Upstream::Member(spec.clone(), beside))
         }
         Content::ServiceDiscovery(spec) => Wanted::Upstream(Upstream::ServiceDiscovery(spec.clone())),
+        Content::Tkestack(spec) => Wanted::Tkestack(Tkestack {
+            spec: spec.clone(),
+            publishes_config_map: source.publishes_config_map(),
+        }),
     }
 }
 
@@ -332,49 +356,36 @@ impl Controller for FabricController {
         let inside = [Kind::DaemonSet, Kind::Deployment].map(|kind| Watch::new(0, kind, NAMESPACE));
         // Before a member is begun gateways have no definition.
         let gateways = self.has_member().then(|| Watch::new(0, Kind::Gateway, NAMESPACE));
-        let sources = KINDS.into_iter().filter(|(kind, _)| self.takes_upstreams || *kind == Kind::Fabric);
+        let sources = KINDS.into_iter().filter(|(kind, _)| self.others.has(*kind));
         let sources = sources.map(|(kind, namespace)| Watch::new(0, kind, namespace));
         inside.into_iter().chain(gateways).chain(sources).collect()
     }
 
     fn does_without(&self, watch: &Watch, _error: &StoreError) -> bool {
-        // Gateways have no definition any more when a member goes, and upstream's kinds where nobody has brought them.
+        // Gateways have no definition any more when a member goes, and others' kinds where nobody has brought them.
         watch.kind != Kind::Fabric
     }
 
     fn observe(&mut self, watch: &Watch, event: StoreEvent, _now: Instant) -> Vec<ObjectKey> {
-        let is_source = KINDS.iter().any(|(kind, _)| *kind == watch.kind);
+        if KINDS.iter().any(|(kind, _)| *kind == watch.kind) {
+            return self.observe_source(watch.kind, event);
+        }
         let sets = [
             (Kind::DaemonSet, &mut self.daemon_sets),
             (Kind::Deployment, &mut self.deployments),
             (Kind::Gateway, &mut self.gateways),
         ];
-        let cache = match sets.into_iter().find(|(kind, _)| *kind == watch.kind) {
-            Some((_, cache)) => cache,
-            None if is_source => self.sources.entry(watch.kind).or_default(),
-            None => return Vec::new(),
+        let Some((_, cache)) = sets.into_iter().find(|(kind, _)| *kind == watch.kind) else {
+            return Vec::new();
         };
         let was_complete = cache.is_complete();
-        let changed = cache.changes(event);
-        if changed.is_empty() && was_complete == cache.is_complete() {
+        if cache.changes(event).is_empty() && was_complete == cache.is_complete() {
             return Vec::new();
         }
         if matches!(watch.kind, Kind::DaemonSet | Kind::Deployment) {
             self.compare_generations(watch.kind);
         }
-        // Which object has a part depends on all of them.
-        let mut keys = self.keys();
-        if is_source {
-            keys.extend(
-                changed.into_iter().map(|name| ObjectKey::new(watch.kind, watch.namespace.clone(), name)),
-            );
-            let live: BTreeSet<String> =
-                self.objects().filter_map(|object| object.metadata.uid.clone()).collect();
-            self.reports.retain(|(uid, _), _| live.contains(uid));
-            let keys: BTreeSet<ObjectKey> = self.keys().into_iter().collect();
-            self.written.retain(|key, _| keys.contains(key));
-        }
-        keys
+        self.keys()
     }
 
     fn handle_input(&mut self, report: Report, _now: Instant) -> Vec<ObjectKey> {
@@ -383,14 +394,14 @@ impl Controller for FabricController {
         }
         self.written.remove(&report.source);
         // Who holds a part may depend on it.
-        let mut keys = if report.source.kind == Kind::Fabric { Vec::new() } else { self.keys() };
+        let mut keys = if is_of_upstream(report.source.kind) { self.keys() } else { Vec::new() };
         keys.push(report.source.clone());
         self.reports.insert((report.uid.clone(), report.part), report);
         keys
     }
 
     fn reconcile(&mut self, key: &ObjectKey, context: &Context) -> Reconciled {
-        let Some(object) = self.object(key) else { return Reconciled::await_change() };
+        let Some(object) = self.sources.get(key) else { return Reconciled::await_change() };
         let Some(source) = Source::of(object) else { return Reconciled::await_change() };
         let all = self.all();
         let mut wanted = self.with_finalizers(object, &source, &all);
@@ -403,7 +414,7 @@ impl Controller for FabricController {
         let Some(status) = self.status_of(object, &source, &all, context) else {
             return Reconciled::await_change();
         };
-        if let Some(status) = status.as_object().filter(|_| source.is_of_upstream()) {
+        if let Some(status) = status.as_object().filter(|_| source.fabric().is_none()) {
             self.written.insert(key.clone(), status.clone());
         }
         wanted.body.insert("status".to_owned(), status);
@@ -417,7 +428,7 @@ impl Controller for FabricController {
             let phase = fabric.status.as_ref().map(|status| status.phase).unwrap_or_default();
             *phases.entry(phase_name(phase)).or_default() += 1;
         }
-        let is_complete = self.sources.get(&Kind::Fabric).is_some_and(Cache::is_complete);
+        let is_complete = self.sources.has_listed(Kind::Fabric);
         OperatorStatus {
             orders: self.orders(),
             phases,

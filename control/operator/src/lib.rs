@@ -17,6 +17,7 @@
 pub mod config;
 pub mod controller;
 mod holders;
+mod kinds;
 #[cfg(test)]
 #[expect(dead_code, reason = "it is shared with tests that need more of it")]
 #[path = "../../tests/all/memory_store.rs"]
@@ -25,6 +26,7 @@ pub mod metrics;
 pub mod order;
 pub mod run;
 mod source;
+mod sources;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,8 @@ pub mod translate;
 pub mod worker;
 
 use std::time::Duration;
+
+pub use kinds::Others;
 
 /// How long a part that could not be carried out waits, first and at most.
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value};
 use trieste_control::api::{
-    BrokerInfoRef, BrokerSpec, FabricNetworks, FabricSpec, Kind, ObjectKey, PublishedBrokerInfo,
+    BrokerInfoRef, BrokerSpec, FabricNetworks, FabricSpec, ObjectKey, PublishedBrokerInfo,
     ServiceDiscoverySpec, SubmarinerSpec,
 };
+
+use crate::kinds::is_of_upstream;
 
 /// A part of what a cluster is in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +54,17 @@ pub enum Wanted {
     Fabric(Box<FabricSpec>),
     /// As objects of upstream's kinds say.
     Upstream(Upstream),
+    /// As a resource of the first users says.
+    Tkestack(Tkestack),
+}
+
+/// What a resource of the first users says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tkestack {
+    /// Its spec, untranslated.
+    pub spec: Map<String, Value>,
+    /// Whether the broker's join data is published as a ConfigMap as well, as that operator does.
+    pub publishes_config_map: bool,
 }
 
 /// What objects of upstream's kinds say.
@@ -101,7 +114,7 @@ impl Order {
 
     /// Returns `true` if an object of upstream's kinds says so, which upstream's operator may be responsible for.
     pub fn is_of_upstream(&self) -> bool {
-        self.source.kind != Kind::Fabric
+        is_of_upstream(self.source.kind)
     }
 }
 

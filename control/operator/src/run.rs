@@ -26,6 +26,7 @@ use trieste_control::store::kube::Access;
 use trieste_control::store::{KubeStore, Store};
 use trieste_deploy::{Server, connect};
 
+use crate::Others;
 use crate::config::Options;
 use crate::controller::{FabricController, OperatorStatus};
 use crate::metrics::{self, Snapshot};
@@ -78,7 +79,7 @@ async fn serve(options: &Options) -> anyhow::Result<()> {
         image: options.image.clone(),
         resync: Duration::from_secs(options.resync),
     };
-    let operator = spawn(store, tools, candidate.clone(), &options.namespace, options.submariner_objects);
+    let operator = spawn(store, tools, candidate.clone(), &options.namespace, options.others());
     let pages = Arc::new(State {
         status: operator.status.clone(),
         controller: operator.controller.metrics.clone(),
@@ -148,7 +149,7 @@ impl Operator {
 }
 
 /// Starts controller and worker on an API server. `namespace` is the one of the Lease, which Events that cannot be written are
-/// about; `takes_upstreams` as in [`FabricController::new`].
+/// about.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -157,14 +158,14 @@ pub fn spawn(
     tools: Tools,
     candidate: Option<Candidate>,
     namespace: &str,
-    takes_upstreams: bool,
+    others: Others,
 ) -> Operator {
     let (sender, status) = watch::channel(OperatorStatus::default());
     let publish = move |status: &OperatorStatus| drop(sender.send_replace(status.clone()));
     let (reports, inputs) = futures::channel::mpsc::unbounded();
     let leadership = candidate.as_ref().map(Candidate::leadership);
     let fence = Fence::of(candidate, TAKE_OVER);
-    let controller = FabricController::new(takes_upstreams);
+    let controller = FabricController::new(others);
     let controller = spawn_controller(controller, store.clone(), fence, inputs.boxed(), publish);
     let (recorder, queue) = Recorder::of_many("trieste-operator");
     let about = ObjectKey::new(Kind::Lease, namespace, LEASE);

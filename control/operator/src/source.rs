@@ -1,25 +1,18 @@
-//! The objects that say what the cluster is to be: Fabrics, and those of the kinds of upstream's operator.
+//! The objects that say what the cluster is to be: Fabrics, those of the kinds of upstream's operator, and the resource of the first users.
 //!
 //! Of upstream's kinds the one of upstream's name in upstream's namespace counts; one that a command of ours has made is a record of
 //! what was chosen, and asks for nothing.
 
+use serde_json::{Map, Value};
 use trieste_control::api::{
-    Broker, BrokerInfoRef, BrokerSpec, Fabric, Kind, Object, ObjectKey, ObjectMeta, Resource as _,
-    ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
+    Broker, BrokerInfoRef, BrokerSpec, Fabric, Kind, Object, ObjectKey, ObjectMeta, PUBLISH_BROKER_INFO,
+    Resource as _, ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
 };
-use trieste_deploy::objects::names::{
-    BROKER, BROKER_NAMESPACE, MANAGED_BY_LABEL, NAMESPACE, SERVICE_DISCOVERY, SUBMARINER, TRIESTE,
-};
+use trieste_deploy::objects::names::{BROKER, MANAGED_BY_LABEL, SERVICE_DISCOVERY, SUBMARINER, TRIESTE};
 
+use crate::kinds::{is_of_tkestack, is_of_upstream};
 use crate::order::Part;
-
-/// The kinds of objects that say what the cluster is to be, each with the namespace in which they count.
-pub(crate) const KINDS: [(Kind, &str); 4] = [
-    (Kind::Fabric, ""),
-    (Kind::Broker, BROKER_NAMESPACE),
-    (Kind::Submariner, NAMESPACE),
-    (Kind::ServiceDiscovery, NAMESPACE),
-];
+use crate::translate::tkestack;
 
 /// An object that says what the cluster is to be.
 #[derive(Debug, Clone)]
@@ -36,17 +29,21 @@ pub(crate) enum Content {
     Broker(BrokerSpec),
     Submariner(Box<SubmarinerSpec>),
     ServiceDiscovery(Box<ServiceDiscoverySpec>),
+    /// The spec of a resource of the first users, untranslated.
+    Tkestack(Map<String, Value>),
 }
 
 impl Source {
     /// Reads an object; `None` if it says nothing, or cannot be read.
     pub(crate) fn of(object: &Object) -> Option<Self> {
         let is_record = object.metadata.labels.get(MANAGED_BY_LABEL).is_some_and(|by| by == TRIESTE);
-        if object.kind != Kind::Fabric && is_record {
+        if is_of_upstream(object.kind) && is_record {
             return None;
         }
         let is = |kind, name| object.kind == kind && object.metadata.name == name;
-        let content = if object.kind == Kind::Fabric {
+        let content = if is_of_tkestack(object.kind) {
+            Content::Tkestack(object.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default())
+        } else if object.kind == Kind::Fabric {
             Content::Fabric(Box::new(Fabric::from_object(object).ok()?))
         } else if is(Kind::Broker, BROKER) {
             Content::Broker(Broker::from_object(object).ok()?.spec.unwrap_or_default())
@@ -64,19 +61,22 @@ impl Source {
     pub(crate) fn fabric(&self) -> Option<&Fabric> {
         match &self.content {
             Content::Fabric(fabric) => Some(fabric),
-            Content::Broker(_) | Content::Submariner(_) | Content::ServiceDiscovery(_) => None,
+            Content::Broker(_)
+            | Content::Submariner(_)
+            | Content::ServiceDiscovery(_)
+            | Content::Tkestack(_) => None,
         }
     }
 
     /// Returns `true` if it is of a kind of upstream's operator.
     pub(crate) fn is_of_upstream(&self) -> bool {
-        self.fabric().is_none()
+        is_of_upstream(self.key.kind)
     }
 
     /// Returns the part that an object of upstream's kinds is about.
     pub(crate) fn main_part(&self) -> Option<Part> {
         match &self.content {
-            Content::Fabric(_) => None,
+            Content::Fabric(_) | Content::Tkestack(_) => None,
             Content::Broker(_) => Some(Part::Broker),
             Content::Submariner(_) => Some(Part::Member),
             Content::ServiceDiscovery(_) => Some(Part::ServiceDiscovery),
@@ -85,13 +85,24 @@ impl Source {
 
     /// Returns `true` if it has the part.
     pub(crate) fn has(&self, part: Part) -> bool {
-        match self.fabric() {
-            Some(fabric) => match part {
+        match &self.content {
+            Content::Fabric(fabric) => match part {
                 Part::Broker => fabric.spec.broker_config.is_some(),
                 Part::Member => fabric.spec.join_config.is_some(),
                 Part::ServiceDiscovery => false,
             },
-            None => self.main_part() == Some(part),
+            Content::Tkestack(spec) => {
+                let config = match part {
+                    Part::Broker => "brokerConfig",
+                    Part::Member => "joinConfig",
+                    Part::ServiceDiscovery => return false,
+                };
+                let is_begun = self.has_begun(part) && tkestack::has(spec, config);
+                is_begun || tkestack::begins(self.key.kind, spec, config)
+            }
+            Content::Broker(_) | Content::Submariner(_) | Content::ServiceDiscovery(_) => {
+                self.main_part() == Some(part)
+            }
         }
     }
 
@@ -105,8 +116,13 @@ impl Source {
         self.metadata.has_finalizer(part.finalizer())
     }
 
-    /// Returns where the join data is that the cluster has joined with, as a Fabric remembers it.
+    /// Returns where the join data is that the cluster has joined with, as a Fabric's status has it.
     pub(crate) fn joined_with(&self) -> Option<BrokerInfoRef> {
         self.fabric()?.status.as_ref()?.join_info.clone()
+    }
+
+    /// Returns `true` if the broker's join data is to be published as a ConfigMap as well.
+    pub(crate) fn publishes_config_map(&self) -> bool {
+        self.metadata.annotations.get(PUBLISH_BROKER_INFO).is_some_and(|kind| kind == "ConfigMap")
     }
 }

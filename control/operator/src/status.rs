@@ -1,15 +1,17 @@
 //! The status of an object: a function of what was reported, of the sets of pods, and of what gateways publish.
 
+mod tkestack;
 mod upstream;
 
 use jiff::Timestamp;
 use trieste_control::api::{
-    Condition, ConditionStatus, ConnectionStatus, Fabric, FabricGateway, FabricPhase, FabricStatus, Gateway,
+    Condition, ConditionStatus, ConnectionStatus, FabricGateway, FabricPhase, FabricStatus, Gateway,
     HaStatus, Object,
 };
 
 use crate::order::{Facts, Outcome, Part, Report};
 use crate::source::{Content, Source};
+pub(crate) use tkestack::of_tkestack;
 pub(crate) use upstream::of_upstream;
 
 /// The condition that the broker is there and its join data published.
@@ -79,8 +81,7 @@ fn verdicts(view: &View<'_>) -> Verdicts {
 }
 
 /// Returns a Fabric's status; times of conditions that say what they said before stay.
-pub(crate) fn of(view: &View<'_>, fabric: &Fabric, now: Timestamp) -> FabricStatus {
-    let before = fabric.status.clone().unwrap_or_default();
+pub(crate) fn of(view: &View<'_>, before: &FabricStatus, now: Timestamp) -> FabricStatus {
     let verdicts = verdicts(view);
     let mut status = FabricStatus {
         phase: phase(view, &verdicts),
@@ -89,7 +90,7 @@ pub(crate) fn of(view: &View<'_>, fabric: &Fabric, now: Timestamp) -> FabricStat
         ..FabricStatus::default()
     };
     for part in Part::ALL {
-        fill(&mut status, &before, view, part);
+        fill(&mut status, before, view, part);
     }
     status.conditions = conditions(view, verdicts, &before.conditions, now);
     status
@@ -179,11 +180,13 @@ fn carried_out_by(view: &View<'_>, part: Part) -> Option<Verdict> {
             Content::Submariner(_) => {
                 Verdict::new(True, "CarriedOutWithMember", format!("it is carried out with {}", member.key))
             }
-            Content::Fabric(_) | Content::Broker(_) | Content::ServiceDiscovery(_) => Verdict::new(
-                False,
-                "HeldByAnother",
-                format!("{} has the member, and service discovery with it", member.key),
-            ),
+            Content::Fabric(_) | Content::Broker(_) | Content::ServiceDiscovery(_) | Content::Tkestack(_) => {
+                Verdict::new(
+                    False,
+                    "HeldByAnother",
+                    format!("{} has the member, and service discovery with it", member.key),
+                )
+            }
         });
     }
     let other = view.holders.get(index(part)).copied().flatten();

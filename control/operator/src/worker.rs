@@ -12,6 +12,8 @@ mod failure;
 mod join_data;
 mod keeps;
 mod member;
+mod remark;
+mod tkestack;
 mod tools;
 mod upstream;
 
@@ -199,7 +201,10 @@ impl Worker {
                 (_, Task::Check { .. }) => Ok(Outcome::Free),
                 (_, Task::Install(wanted)) => self.install(order, wanted, &mut steps).await,
                 (Part::Broker, Task::Remove) => broker::remove(&self.tools, order, &mut steps).await,
-                (Part::Member, Task::Remove) => member::remove(&self.tools, order, &mut steps).await,
+                (Part::Member, Task::Remove) => {
+                    let order = tkestack::with_join_info(&self.tools, order.clone()).await?;
+                    member::remove(&self.tools, &order, &mut steps).await
+                }
                 (Part::ServiceDiscovery, Task::Remove) => {
                     upstream::remove_service_discovery(&self.tools, &mut steps).await
                 }
@@ -225,6 +230,7 @@ impl Worker {
             // No Fabric has it.
             (Part::ServiceDiscovery, Wanted::Fabric(_)) => Ok(Outcome::Removed),
             (_, Wanted::Upstream(content)) => upstream::install(&self.tools, content, steps).await,
+            (_, Wanted::Tkestack(content)) => tkestack::install(&self.tools, order, content, steps).await,
         }
     }
 

@@ -10,6 +10,9 @@ pub const OWN_API_VERSION: &str = "trieste.io/v1alpha1";
 /// Group and version of the kinds of upstream's operator.
 pub const OPERATOR_API_VERSION: &str = "submariner.io/v1alpha1";
 
+/// Group and version of the resource that the first users of an operator have.
+pub const TKESTACK_API_VERSION: &str = "operator.tkestack.io/v1alpha1";
+
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -82,6 +85,11 @@ pub enum Kind {
     DaemonSet,
     /// Kubernetes: pods anywhere.
     Deployment,
+    /// What a cluster is to be in its set, as the first users of an operator wrote it. Its name is [`Kind::Fabric`]'s, in another
+    /// group.
+    TkestackFabric,
+    /// The same under its later name.
+    Knitnet,
 }
 
 /// The names and properties by which the API server serves a kind.
@@ -128,6 +136,10 @@ const fn spiderpool(kind: Kind, name: &'static str, plural: &'static str) -> Fac
     Facts { api_version: "spiderpool.spidernet.io/v2beta1", is_namespaced: false, ..ours(kind, name, plural) }
 }
 
+const fn tkestack(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
+    Facts { api_version: TKESTACK_API_VERSION, has_status_subresource: true, ..ours(kind, name, plural) }
+}
+
 const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> Facts {
     Facts {
         api_version: "multicluster.x-k8s.io/v1alpha1",
@@ -138,7 +150,7 @@ const fn multicluster(kind: Kind, name: &'static str, plural: &'static str) -> F
 }
 
 /// In the order of [`Kind`]'s variants.
-const FACTS: [Facts; 34] = [
+const FACTS: [Facts; 36] = [
     ours(Kind::Cluster, "Cluster", "clusters"),
     ours(Kind::Endpoint, "Endpoint", "endpoints"),
     ours(Kind::Gateway, "Gateway", "gateways"),
@@ -231,12 +243,14 @@ const FACTS: [Facts; 34] = [
     },
     apps(Kind::DaemonSet, "DaemonSet", "daemonsets"),
     apps(Kind::Deployment, "Deployment", "deployments"),
+    tkestack(Kind::TkestackFabric, "Fabric", "fabrics"),
+    Facts { short_names: &["fb"], ..tkestack(Kind::Knitnet, "Knitnet", "knitnets") },
 ];
 
 impl Kind {
     /// Every kind; upstream's first, in the order in which a gateway writes them.
-    pub const ALL: [Self; 34] = {
-        let mut all = [Self::Cluster; 34];
+    pub const ALL: [Self; 36] = {
+        let mut all = [Self::Cluster; 36];
         let mut index = 0;
         while index < all.len() {
             all[index] = FACTS[index].kind;
@@ -270,9 +284,22 @@ impl Kind {
         self.facts().plural
     }
 
-    /// Returns the name of a directory of objects of this kind: the plural, but for the one that two kinds share.
+    /// Returns the name of a directory of objects of this kind: the plural, but for those that two kinds share.
     pub const fn directory(self) -> &'static str {
-        if matches!(self, Self::CoreEndpoints) { "core-endpoints" } else { self.plural() }
+        if matches!(self, Self::CoreEndpoints) {
+            "core-endpoints"
+        } else if matches!(self, Self::TkestackFabric) {
+            "tkestack-fabrics"
+        } else {
+            self.plural()
+        }
+    }
+
+    /// Returns the kind of an object of this kind's name that has this group and version: this one but for the name that two kinds
+    /// share.
+    #[must_use]
+    pub fn of_api_version(self, text: &str) -> Self {
+        if self == Self::Fabric && text == TKESTACK_API_VERSION { Self::TkestackFabric } else { self }
     }
 
     /// Returns the abbreviations that `kubectl` takes.
@@ -324,6 +351,7 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Of two kinds that share a name the first: [`Kind::of_api_version`] separates them.
 impl FromStr for Kind {
     type Err = String;
 
@@ -356,7 +384,8 @@ mod tests {
     fn every_kind_finds_its_own_facts_and_its_name_back() {
         for (index, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!((kind as usize, kind.facts().kind), (index, kind));
-            assert_eq!(kind.as_str().parse(), Ok(kind));
+            let named: Kind = kind.as_str().parse().unwrap();
+            assert_eq!(named.of_api_version(kind.api_version()), kind);
         }
         assert!(Kind::SUBMARINER.iter().all(|kind| kind.group() == "submariner.io"));
         assert_eq!((Kind::Cluster.version(), Kind::Broker.version()), ("v1", "v1alpha1"));

@@ -40,6 +40,7 @@ mod service_discovery;
 mod service_import;
 mod submariner;
 mod subnets;
+mod tkestack;
 mod typed;
 
 pub use body::Body;
@@ -60,7 +61,7 @@ pub use fabric::{
 };
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, LeftOut, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
-pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION, OWN_API_VERSION};
+pub use kind::{API_VERSION, Kind, OPERATOR_API_VERSION, OWN_API_VERSION, TKESTACK_API_VERSION};
 pub use meta::{ObjectMeta, annotation, finalizer, label};
 pub use names::{
     MAX_NAME_LEN, NameError, cable_name, check_cluster_id, check_namespace, check_object_name,
@@ -83,3 +84,7 @@ pub use service_import::{
 pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, SubmarinerStatus};
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs, published};
+pub use tkestack::{
+    Knitnet, KnitnetAction, KnitnetSpec, PUBLISH_BROKER_INFO, TkestackBroker, TkestackFabric, TkestackJoin,
+    TkestackSpec,
+};

@@ -120,6 +120,7 @@ impl Object {
     pub fn from_value(value: Value) -> Result<Self, ApiError> {
         let mut object: Self =
             serde_path_to_error::deserialize(value).map_err(|error| ApiError::from_serde(&error))?;
+        object.kind = object.kind.of_api_version(&object.api_version);
         let expected = object.kind.api_version();
         if !object.kind.has_api_version(&object.api_version) {
             let reason = format!("is `{}`, expected `{expected}`", object.api_version);

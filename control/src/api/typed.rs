@@ -85,7 +85,10 @@ impl Object {
             | Kind::CiliumPodIpPool
             | Kind::OpenShiftNetwork
             | Kind::DaemonSet
-            | Kind::Deployment => Ok(()),
+            | Kind::Deployment
+            // Their definition may be another operator's.
+            | Kind::TkestackFabric
+            | Kind::Knitnet => Ok(()),
         }
     }
 }

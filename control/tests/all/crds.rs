@@ -13,13 +13,13 @@ use crate::structural::stored;
 #[test]
 fn the_files_are_what_the_types_say() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
-    let files = crd::files();
+    let files = [crd::files(), crd::tkestack_files()].concat();
     for file in &files {
         let found = std::fs::read_to_string(directory.join(&file.name)).unwrap_or_default();
         assert!(
             found == file.text,
             "control/crds/{} is stale. Make it anew from the repository's root with:\n\
-             cargo run -p trieste-cli -- crds --directory control/crds",
+             cargo run -p trieste-cli -- crds --directory control/crds (and with --tkestack)",
             file.name
         );
     }

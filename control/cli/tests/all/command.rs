@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use trieste_control::api::crd;
 
 const RECORDED: &str = include_str!("../../../tests/golden/plain/a-gateways.yaml");
 const CLUSTERS: &str = include_str!("../../../tests/golden/plain/a-clusters.yaml");
@@ -38,11 +39,15 @@ fn tables_come_from_a_store_in_upstreams_form() {
 
 #[test]
 fn the_definitions_are_one_stream() {
-    let output = trieste(&["crds"]);
-    assert!(output.status.success() && output.stderr.is_empty());
-    let expected: String = trieste_control::api::crd::files().into_iter().map(|file| file.text).collect();
-    assert_eq!(stdout(&output), expected);
-    assert_eq!(expected.matches("\n---\n").count(), 13, "one document per kind");
+    for (words, files, count) in
+        [(&["crds"][..], crd::files(), 13), (&["crds", "--tkestack"], crd::tkestack_files(), 2)]
+    {
+        let output = trieste(words);
+        assert!(output.status.success() && output.stderr.is_empty());
+        let expected: String = files.into_iter().map(|file| file.text).collect();
+        assert_eq!(stdout(&output), expected);
+        assert_eq!(expected.matches("\n---\n").count(), count, "one document per kind");
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub use image::{Image, PullPolicy, UnknownPullPolicy};
 pub use manifest::{Manifest, to_yaml};
 pub use member::{member, service_discovery};
 pub use memory::{MemoryLimit, MemoryLimitError};
-pub use operator::{broker_info_secret, operator, operator_namespaces};
+pub use operator::{broker_info_config_map, broker_info_secret, operator, operator_namespaces};
 pub use options::{
     ActiveGateways, BrokerAccess, HealthCheck, MemberOptions, OuterIo, OvnLayout, Proxy, SET_DOMAIN, zones,
 };

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
+use trieste_control::api::{BrokerConfig, ObjectKey};
 use trieste_control::members::paths_namespace;
 
 use super::names::{BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESPACE, MANAGED_BY_LABEL, NAMESPACE, OPERATOR};
@@ -29,6 +30,20 @@ const NOBODY: u32 = 65534;
 pub fn broker_info_secret(namespace: &str, info: &BrokerInfo) -> Manifest {
     let data = json!({BROKER_INFO_KEY: STANDARD.encode(info.emit())});
     Manifest::make("v1", "Secret", namespace, BROKER_INFO).with("type", json!("Opaque")).with("data", data)
+}
+
+/// Returns the ConfigMap in which operators of group `operator.tkestack.io` publish a broker's join data, made for one of their resources.
+pub fn broker_info_config_map(info: &BrokerInfo, config: &BrokerConfig, resource: &ObjectKey) -> Manifest {
+    let content = info.emit_for_tkestack(&config.globalnet_cidr_range, config.default_globalnet_cluster_size);
+    let kind = resource.kind.as_str().to_lowercase();
+    let labels = [("name", &resource.name), ("namespace", &resource.namespace)];
+    // Names may be longer than values of labels.
+    let labels = labels.into_iter().filter(|(_, value)| value.len() <= 63);
+    let manifest = Manifest::make("v1", "ConfigMap", BROKER_NAMESPACE, BROKER_INFO)
+        .with("data", json!({BROKER_INFO_KEY: content}));
+    labels.fold(manifest, |manifest, (part, value)| {
+        manifest.labelled(&format!("{}/{kind}-{part}", resource.kind.group()), value)
+    })
 }
 
 /// Returns the namespaces that the operator works in, and its own.

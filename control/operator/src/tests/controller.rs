@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::Others;
 use crate::controller::FabricController;
 use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task};
 use jiff::Timestamp;
@@ -21,7 +22,7 @@ impl Bed {
         let fabric = json!({"apiVersion": "trieste.io/v1alpha1", "kind": "Fabric", "spec": spec,
             "metadata": {"name": "east", "uid": "u1", "generation": 1, "resourceVersion": "1",
                 "creationTimestamp": "2026-01-01T00:00:00Z"}});
-        let mut bed = Self { controller: FabricController::new(false), fabric };
+        let mut bed = Self { controller: FabricController::new(Others::default()), fabric };
         bed.see(Kind::Fabric, &bed.fabric.clone());
         bed.list_gateways();
         bed

@@ -11,6 +11,7 @@ use trieste_control::election::{self, ElectionConfig, Timings};
 use trieste_control::runner::Fence;
 
 use self::bed::Subject;
+use crate::Others;
 use crate::controller::{FabricController, OperatorStatus};
 use crate::run::{LEASE, spawn_controller};
 
@@ -42,7 +43,13 @@ const SUBJECTS: [Subject; 1] = [Subject {
         let publish = move |status: &OperatorStatus| drop(sender.send_replace(status.clone()));
         let reports = stream::pending().boxed();
         Box::new((
-            spawn_controller(FabricController::new(true), stores.faulty.clone(), fence, reports, publish),
+            spawn_controller(
+                FabricController::new(Others { upstream: true, tkestack: true }),
+                stores.faulty.clone(),
+                fence,
+                reports,
+                publish,
+            ),
             status,
         ))
     },

@@ -3,6 +3,7 @@
 mod controller;
 mod faults;
 mod fields;
+mod knitnet;
 mod tkestack;
 mod upstream;
 mod upstream_fields;

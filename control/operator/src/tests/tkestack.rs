@@ -1,16 +1,16 @@
 //! The resource that the first users have, field by field.
 
-use crate::translate::tkestack::{API_VERSION, Translated, translate};
+use crate::translate::FieldError;
+use crate::translate::tkestack::{Translated, begins, has, translate};
 use serde_json::{Value, json};
-use trieste_control::api::BrokerInfoSource;
+use trieste_control::api::{BrokerInfoSource, Kind};
 
-fn resource(kind: &str, spec: &Value) -> Translated {
-    let resource = json!({"apiVersion": API_VERSION, "kind": kind, "metadata": {"namespace": "n", "name": "f"}, "spec": spec});
-    translate(&resource, BrokerInfoSource::ConfigMap).unwrap()
+fn resource(kind: Kind, spec: &Value) -> Result<Translated, FieldError> {
+    translate(kind, spec.as_object().unwrap(), BrokerInfoSource::ConfigMap)
 }
 
 fn spec(spec: &Value) -> Value {
-    serde_json::to_value(resource("Fabric", spec).spec).unwrap()
+    serde_json::to_value(resource(Kind::TkestackFabric, spec).unwrap().spec).unwrap()
 }
 
 #[test]
@@ -101,35 +101,55 @@ fn every_field_says_what_it_said() {
 #[test]
 fn what_is_not_carried_out_is_said() {
     let warned = resource(
-        "Fabric",
+        Kind::TkestackFabric,
         &json!({"joinConfig": {"ikePort": 501, "imageOverrideArr": ["lighthouse-agent=x"]},
             "cloudPrepareConfig": {"credentialsSecret": "aws", "infraID": "i", "region": "r", "aws": {"gateways": 2}}}),
-    );
+    )
+    .unwrap();
     let text = warned.warnings.join("\n");
     assert_eq!(warned.warnings.len(), 3, "{text}");
     assert!(
         text.contains("cloudPrepareConfig") && text.contains("501") && text.contains("lighthouse-agent"),
         "{text}"
     );
-    let wrong =
-        json!({"apiVersion": API_VERSION, "kind": "Fabric", "spec": {"joinConfig": {"nattPort": "x"}}});
-    let error = translate(&wrong, BrokerInfoSource::Secret).unwrap_err().to_string();
-    assert!(error.contains("joinConfig.nattPort"), "{error}");
-    let two = json!({"kind": "Fabric", "spec": {"joinConfig": {
-        "imageOverrideArr": ["submariner-gateway=a", "submariner-routeagent=b"]}}});
-    assert!(translate(&two, BrokerInfoSource::Secret).is_err());
+    for (field, wrong) in [
+        ("joinConfig.nattPort", json!({"joinConfig": {"nattPort": "x"}})),
+        (
+            "imageOverrideArr",
+            json!({"joinConfig": {
+            "imageOverrideArr": ["submariner-gateway=a", "submariner-routeagent=b"]}}),
+        ),
+    ] {
+        let error = resource(Kind::TkestackFabric, &wrong).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+    }
+    let error = resource(Kind::Knitnet, &json!({"action": "leave", "joinConfig": {}})).unwrap_err();
+    assert!(error.to_string().contains("action"), "{error}");
 }
 
 #[test]
-fn a_knitnet_carries_out_what_its_action_says_and_a_fabric_what_is_there() {
-    for (kind, action, parts) in [
-        ("Fabric", Value::Null, [true, true]),
-        ("Knitnet", Value::Null, [true, false]),
-        ("Knitnet", json!("broker"), [true, false]),
-        ("Knitnet", json!("join"), [false, true]),
-        ("Knitnet", json!("all"), [true, true]),
+fn fields_without_a_value_are_missing() {
+    let empty = json!({"joinConfig": {"imageOverrideArr": null, "customDomains": null, "clusterID": null}});
+    assert_eq!(spec(&empty), spec(&json!({"joinConfig": {}})));
+}
+
+#[test]
+fn a_knitnet_begins_what_its_action_says_and_a_fabric_what_is_there() {
+    for (kind, action, wanted) in [
+        (Kind::TkestackFabric, Value::Null, [true, true]),
+        (Kind::Knitnet, Value::Null, [true, false]),
+        (Kind::Knitnet, json!("broker"), [true, false]),
+        (Kind::Knitnet, json!("join"), [false, true]),
+        (Kind::Knitnet, json!("all"), [true, true]),
     ] {
-        let spec = resource(kind, &json!({"action": action, "brokerConfig": {}, "joinConfig": {}})).spec;
-        assert_eq!([spec.broker_config.is_some(), spec.join_config.is_some()], parts, "{kind} {action}");
+        let both = json!({"action": action, "brokerConfig": {}, "joinConfig": {}});
+        let none = json!({"action": action, "brokerConfig": null});
+        let begun = |spec: &Value| {
+            ["brokerConfig", "joinConfig"].map(|config| begins(kind, spec.as_object().unwrap(), config))
+        };
+        assert_eq!((begun(&both), begun(&none)), (wanted, [false, false]), "{kind} {action}");
+        assert!(
+            has(both.as_object().unwrap(), "joinConfig") && !has(none.as_object().unwrap(), "brokerConfig")
+        );
     }
 }

@@ -9,6 +9,7 @@ use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::runner::{Context, Controller, Watch, Write};
 use trieste_control::store::StoreEvent;
 
+use crate::Others;
 use crate::controller::FabricController;
 use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task, Upstream, Wanted};
 
@@ -17,12 +18,12 @@ const OURS: &str = "trieste.io/member";
 const THEIRS: &str = "controllers.submariner.io/cleanup";
 
 /// A controller, and a store of the objects that it writes.
-struct Bed {
+pub(super) struct Bed {
     controller: FabricController,
     objects: BTreeMap<ObjectKey, Value>,
     /// Whether the definitions drop conditions, as upstream's do.
-    drops_conditions: bool,
-    writes: usize,
+    pub(super) drops_conditions: bool,
+    pub(super) writes: usize,
 }
 
 fn key(kind: Kind) -> ObjectKey {
@@ -30,6 +31,8 @@ fn key(kind: Kind) -> ObjectKey {
         (Kind::ServiceDiscovery, NAMESPACE, "service-discovery"),
         (Kind::Submariner, NAMESPACE, "submariner"),
         (Kind::Fabric, "", "east"),
+        (Kind::TkestackFabric, "apps", "east"),
+        (Kind::Knitnet, "apps", "east"),
     ]
     .into_iter()
     .find_map(|(other, namespace, name)| (other == kind).then_some((namespace, name)))
@@ -37,10 +40,14 @@ fn key(kind: Kind) -> ObjectKey {
     ObjectKey::new(kind, namespace, name)
 }
 
+fn uid(kind: Kind) -> String {
+    format!("{kind:?}")
+}
+
 impl Bed {
     /// Begins with an operator of upstream's that has so many replicas, where there is one.
-    fn new(operator: Option<u64>) -> Self {
-        let controller = FabricController::new(true);
+    pub(super) fn new(operator: Option<u64>) -> Self {
+        let controller = FabricController::new(Others { upstream: true, tkestack: true });
         let mut bed = Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 };
         bed.list(Kind::Deployment, &operator.map(deployment).into_iter().collect::<Vec<_>>());
         bed.list(Kind::DaemonSet, &[]);
@@ -58,16 +65,16 @@ impl Bed {
         self.controller.observe(&watch, StoreEvent::Applied(object), Instant::now());
     }
 
-    fn put(&mut self, kind: Kind, spec: &Value) {
+    pub(super) fn put(&mut self, kind: Kind, spec: &Value) {
         let key = key(kind);
         let object = json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "spec": spec, "metadata": {
-            "namespace": key.namespace, "name": key.name, "uid": kind.as_str(), "generation": 1, "resourceVersion": "1",
+            "namespace": key.namespace, "name": key.name, "uid": uid(kind), "generation": 1, "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": [THEIRS]}});
         self.see(&object);
         self.objects.insert(key, object);
     }
 
-    fn edit(&mut self, kind: Kind, edit: impl FnOnce(&mut Value)) {
+    pub(super) fn edit(&mut self, kind: Kind, edit: impl FnOnce(&mut Value)) {
         let object = self.objects.get_mut(&key(kind)).unwrap();
         edit(object);
         let object = object.clone();
@@ -75,7 +82,7 @@ impl Bed {
     }
 
     /// Carries out what the controller writes until it writes nothing more.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..32 {
             let keys: Vec<ObjectKey> = self.objects.keys().cloned().collect();
             let context = |second| Context {
@@ -114,11 +121,11 @@ impl Bed {
         self.see(&object);
     }
 
-    fn orders(&self) -> Vec<Order> {
+    pub(super) fn orders(&self) -> Vec<Order> {
         super::orders(&self.controller)
     }
 
-    fn shown(&self) -> Vec<String> {
+    pub(super) fn shown(&self) -> Vec<String> {
         let word = |order: &Order| match &order.task {
             Task::Check { is_seen: true } => "check (seen)",
             Task::Check { is_seen: false } => "check",
@@ -128,24 +135,28 @@ impl Bed {
         self.orders().iter().map(|order| format!("{} {}", word(order), order.part.as_str())).collect()
     }
 
-    fn report(&mut self, kind: Kind, part: Part, outcome: Outcome) {
+    pub(super) fn report(&mut self, kind: Kind, part: Part, outcome: Outcome) {
         let generation = self.objects[&key(kind)]["metadata"]["generation"].as_i64().unwrap();
-        let uid = kind.as_str().to_owned();
-        let report = Report { source: key(kind), uid, generation, part, outcome };
+        let report = Report { source: key(kind), uid: uid(kind), generation, part, outcome };
         self.controller.handle_input(report, Instant::now());
         self.settle();
     }
 
-    fn finalizers(&self, kind: Kind) -> Vec<&str> {
+    pub(super) fn finalizers(&self, kind: Kind) -> Vec<&str> {
         let list = self.objects[&key(kind)]["metadata"]["finalizers"].as_array();
         list.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    fn condition(&self, kind: Kind, name: &str) -> (&str, &str) {
+    pub(super) fn condition(&self, kind: Kind, name: &str) -> (&str, &str) {
         let all = self.objects[&key(kind)]["status"]["conditions"].as_array();
         let found = all.into_iter().flatten().find(|condition| condition["type"] == name);
         let text = |field: &str| found.and_then(|found| found[field].as_str()).unwrap_or_default();
         (text("status"), text("reason"))
+    }
+
+    /// Returns an object's status.
+    pub(super) fn status(&self, kind: Kind) -> &Value {
+        &self.objects[&key(kind)]["status"]
     }
 }
 

@@ -1,20 +1,19 @@
 //! From the namespaced `Fabric` (`Knitnet` later) of group `operator.tkestack.io/v1alpha1` to our own spec: same fields, same
 //! defaults.
 //!
-//! Two things are not as they were: a cluster ID that is missing is made of the resource's name, and not a random one at each pass;
-//! and the broker's join data has the rights of an account that lets clusters join, not those of an administrator.
+//! Three things are not as they were: a part that was begun stays as long as its configuration is there, whatever the action says later;
+//! a cluster ID that is missing is made of the resource's name, and is not a random one at each pass; and the broker's join data has the rights of an account that lets clusters join, not those of an administrator.
 
-use serde::Deserialize;
-use serde_json::Value;
-use trieste_control::api::{BrokerConfig, BrokerInfoRef, BrokerInfoSource, FabricSpec, JoinConfig};
+use serde_json::{Map, Value};
+use trieste_control::api::{
+    BrokerConfig, BrokerInfoRef, BrokerInfoSource, FabricSpec, JoinConfig, Kind, KnitnetSpec, TkestackBroker,
+    TkestackJoin, TkestackSpec,
+};
 use trieste_deploy::objects::Image;
 use trieste_deploy::objects::names::{BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESPACE, GATEWAY, ROUTE_AGENT};
 use trieste_deploy::preflight::canonical;
 
 use super::field::FieldError;
-
-/// Group and version of the resource.
-pub const API_VERSION: &str = "operator.tkestack.io/v1alpha1";
 
 /// The port of IKE, which cannot be another one.
 const IKE_PORT: u16 = 500;
@@ -28,144 +27,68 @@ pub struct Translated {
     pub warnings: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    action: Option<Action>,
-    broker_config: Option<Broker>,
-    join_config: Option<Join>,
-    cloud_prepare_config: Option<Value>,
+/// Returns `true` if the resource has the configuration of a part (`brokerConfig`, `joinConfig`).
+pub fn has(spec: &Map<String, Value>, config: &str) -> bool {
+    spec.get(config).is_some_and(|config| !config.is_null())
 }
 
-/// Which parts of a Knitnet are carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Broker,
-    Join,
-    All,
+/// Returns `true` if a resource of that kind has a part begun: a Fabric has no action, and an action that nobody has defined is refused
+/// when the resource is translated.
+pub fn begins(kind: Kind, spec: &Map<String, Value>, config: &str) -> bool {
+    let action = spec.get("action").and_then(Value::as_str).unwrap_or("broker");
+    let other = if config == "brokerConfig" { "join" } else { "broker" };
+    has(spec, config) && (kind != Kind::Knitnet || action != other)
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Broker {
-    #[serde(rename = "publicAPIServerURL")]
-    public_api_server_url: Option<String>,
-    connectivity_enabled: bool,
-    service_discovery_enabled: bool,
-    globalnet_enable: bool,
-    #[serde(rename = "globalnetCIDRRange")]
-    globalnet_cidr_range: String,
-    default_globalnet_cluster_size: u32,
-    default_custom_domains: Vec<String>,
-}
-
-impl Default for Broker {
-    fn default() -> Self {
-        Self {
-            public_api_server_url: None,
-            connectivity_enabled: true,
-            service_discovery_enabled: false,
-            globalnet_enable: false,
-            globalnet_cidr_range: "242.0.0.0/8".to_owned(),
-            // So it is there; rounded up it is what was meant.
-            default_globalnet_cluster_size: 65_336,
-            default_custom_domains: Vec::new(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Join {
-    #[serde(rename = "clusterID")]
-    cluster_id: String,
-    #[serde(rename = "serviceCIDR")]
-    service_cidr: String,
-    #[serde(rename = "clusterCIDR")]
-    cluster_cidr: String,
-    #[serde(rename = "globalnetCIDR")]
-    globalnet_cidr: String,
-    repository: String,
-    image_version: String,
-    image_override_arr: Vec<String>,
-    natt_port: u16,
-    ike_port: u16,
-    preferred_server: bool,
-    #[serde(rename = "forceUDPEncaps")]
-    force_udp_encaps: bool,
-    nat_traversal: bool,
-    globalnet_enabled: bool,
-    globalnet_cluster_size: u32,
-    ipsec_debug: bool,
-    submariner_debug: bool,
-    label_gateway: bool,
-    load_balancer_enabled: bool,
-    cable_driver: String,
-    custom_domains: Vec<String>,
-    coredns_custom_config_map: String,
-    health_check_enable: bool,
-    health_check_interval: u32,
-    health_check_max_packet_loss_count: u32,
-}
-
-impl Default for Join {
-    fn default() -> Self {
-        Self {
-            cluster_id: String::new(),
-            service_cidr: String::new(),
-            cluster_cidr: String::new(),
-            globalnet_cidr: String::new(),
-            repository: String::new(),
-            image_version: String::new(),
-            image_override_arr: Vec::new(),
-            natt_port: 4500,
-            ike_port: IKE_PORT,
-            preferred_server: false,
-            force_udp_encaps: false,
-            nat_traversal: true,
-            globalnet_enabled: false,
-            globalnet_cluster_size: 0,
-            ipsec_debug: false,
-            submariner_debug: false,
-            label_gateway: true,
-            load_balancer_enabled: false,
-            cable_driver: String::new(),
-            custom_domains: Vec::new(),
-            coredns_custom_config_map: String::new(),
-            health_check_enable: true,
-            health_check_interval: 1,
-            health_check_max_packet_loss_count: 5,
-        }
-    }
-}
-
-/// Translates a resource; `source` says whether the broker's join data was found in a ConfigMap, as that operator publishes it, or in a
-/// Secret.
+/// Translates the spec of a resource of that kind, whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
+/// operator publishes it, or in a Secret.
 ///
 /// # Errors
 /// [`FieldError`] if a field has a type or value that it cannot have.
-pub fn translate(resource: &Value, source: BrokerInfoSource) -> Result<Translated, FieldError> {
-    let spec: Spec = serde_path_to_error::deserialize(&resource["spec"])
-        .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))?;
-    // A Fabric has no such field: a part that is there is carried out.
-    let action = match resource["kind"].as_str() {
-        Some("Knitnet") => spec.action.unwrap_or(Action::Broker),
-        _ => Action::All,
-    };
+pub fn translate(
+    kind: Kind,
+    spec: &Map<String, Value>,
+    source: BrokerInfoSource,
+) -> Result<Translated, FieldError> {
+    let mut spec = Value::Object(spec.clone());
+    remove_nulls(&mut spec);
+    let spec = if kind == Kind::Knitnet { of_knitnet(read(&spec)?) } else { read::<TkestackSpec>(&spec)? };
     let mut warnings = Vec::new();
     if spec.cloud_prepare_config.is_some() {
         warnings.push("cloudPrepareConfig is not carried out: this version prepares no cloud".to_owned());
     }
-    let broker = spec.broker_config.filter(|_| action != Action::Join);
-    let join = spec.join_config.filter(|_| action != Action::Broker);
-    let join_config = join.map(|join| join_config(join, source, &mut warnings)).transpose()?;
-    let spec =
-        FabricSpec { broker_config: broker.map(broker_config), join_config, cloud_prepare_config: None };
+    let join = spec.join_config.map(|join| join_config(join, source, &mut warnings)).transpose()?;
+    let broker = spec.broker_config.map(broker_config);
+    let spec = FabricSpec { broker_config: broker, join_config: join, cloud_prepare_config: None };
     Ok(Translated { spec, warnings })
 }
 
-fn broker_config(broker: Broker) -> BrokerConfig {
+fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> Result<T, FieldError> {
+    serde_path_to_error::deserialize(spec)
+        .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))
+}
+
+fn of_knitnet(spec: KnitnetSpec) -> TkestackSpec {
+    TkestackSpec {
+        broker_config: spec.broker_config,
+        join_config: spec.join_config,
+        cloud_prepare_config: spec.cloud_prepare_config,
+    }
+}
+
+/// Removes fields without a value: that operator's own programs write them for lists that are empty.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn broker_config(broker: TkestackBroker) -> BrokerConfig {
     BrokerConfig {
         public_api_server_url: broker.public_api_server_url.filter(|url| !url.is_empty()),
         connectivity_enabled: broker.connectivity_enabled,
@@ -179,7 +102,7 @@ fn broker_config(broker: Broker) -> BrokerConfig {
 }
 
 fn join_config(
-    join: Join,
+    join: TkestackJoin,
     source: BrokerInfoSource,
     warnings: &mut Vec<String>,
 ) -> Result<JoinConfig, FieldError> {
@@ -225,7 +148,7 @@ fn join_config(
 }
 
 /// Returns the one image of all pods, if one is named: gateway and route agent are one here.
-fn image(join: &Join, warnings: &mut Vec<String>) -> Result<Option<String>, FieldError> {
+fn image(join: &TkestackJoin, warnings: &mut Vec<String>) -> Result<Option<String>, FieldError> {
     const FIELD: &str = "joinConfig.imageOverrideArr";
     let mut chosen: Option<&str> = None;
     for entry in &join.image_override_arr {

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use trieste_control::api::{BrokerSpec, OPERATOR_API_VERSION, ServiceDiscoverySpec, SubmarinerSpec};
-use trieste_control::steps::{Outcome as StepOutcome, Record, Steps as _};
+use trieste_control::steps::Record;
 use trieste_deploy::deploy_broker::maintain_broker;
 use trieste_deploy::join;
 use trieste_deploy::objects::names::{
@@ -16,6 +16,7 @@ use trieste_deploy::{BrokerLogin, ObjectRef, Server};
 use super::deployment_info::deployment_info;
 use super::failure::Failure;
 use super::member::facts;
+use super::remark::remark;
 use super::tools::{STEP_LIMIT, Tools};
 use crate::order::{Facts, Order, Outcome, Reason, Upstream};
 use crate::translate::broker_options;
@@ -108,13 +109,6 @@ async fn install_service_discovery(
 pub(super) async fn remove_service_discovery(tools: &Tools, steps: &mut Record) -> Result<Outcome, Failure> {
     join::remove_service_discovery(&tools.server, NAMESPACE, STEP_LIMIT, steps).await?;
     Ok(Outcome::Removed)
-}
-
-fn remark(warnings: &[String], steps: &mut Record) {
-    if !warnings.is_empty() {
-        steps.begin("Reading what is wanted");
-    }
-    warnings.iter().for_each(|text| steps.remark(StepOutcome::Warning, text));
 }
 
 fn login(translated: &TranslatedMember, credentials: &Credentials) -> BrokerLogin {

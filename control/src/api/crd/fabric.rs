@@ -1,23 +1,41 @@
-//! The definition of our own kind. Unlike upstream's kinds, which keep what they do not know, it is strict: defaults stand in
-//! it, a null is no value, and a field that it does not have is a mistake.
+//! The definitions of what people write for the operator. Unlike upstream's kinds, which keep what they do not know, they are strict:
+//! defaults stand in them, a null is no value, and a field that they do not have is a mistake.
 
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-use super::super::{Fabric, Kind};
+use super::super::{Fabric, Kind, Knitnet, TkestackFabric};
 use super::structural::user_schema;
 
 /// Returns the definition of [`Fabric`].
 pub fn fabric() -> Value {
-    let kind = Kind::Fabric;
+    definition::<Fabric>(Kind::Fabric)
+}
+
+/// Returns the definitions of [`TkestackFabric`] and [`Knitnet`].
+pub fn tkestack() -> [Value; 2] {
+    [definition::<TkestackFabric>(Kind::TkestackFabric), definition::<Knitnet>(Kind::Knitnet)]
+}
+
+fn definition<T: JsonSchema>(kind: Kind) -> Value {
     let column = |name: &str, kind: &str, path: &str, description: &str| json!({"name": name, "type": kind, "jsonPath": path, "description": description});
+    let mut names = json!({
+        "kind": kind.as_str(),
+        "listKind": format!("{kind}List"),
+        "plural": kind.plural(),
+        "singular": kind.as_str().to_lowercase(),
+    });
+    if !kind.short_names().is_empty() {
+        names["shortNames"] = json!(kind.short_names());
+    }
     let mut definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{}.{}", kind.plural(), kind.group())},
         "spec": {
             "group": kind.group(),
-            "names": {"kind": kind.as_str(), "listKind": format!("{kind}List"), "plural": kind.plural(), "singular": "fabric"},
-            "scope": "Cluster",
+            "names": names,
+            "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
             "versions": [{
                 "name": kind.version(),
                 "served": true,
@@ -31,7 +49,7 @@ pub fn fabric() -> Value {
                     column("Version", "string", ".status.version", "The version that is installed"),
                     column("Age", "date", ".metadata.creationTimestamp", "Since when it exists"),
                 ],
-                "schema": {"openAPIV3Schema": user_schema::<Fabric>()},
+                "schema": {"openAPIV3Schema": user_schema::<T>()},
             }],
         },
     });

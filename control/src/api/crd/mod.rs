@@ -8,13 +8,13 @@
 //! where upstream has none (a newer release may know another state of a connection), and a field is required only if
 //! it is in every release of upstream.
 //!
-//! The files in `control/crds/` are the output of `trieste crds`; the test `control/tests/all/crds.rs` says when they are
-//! stale.
+//! The files in `control/crds/` are the output of `trieste crds`, with and without `--tkestack`; the test
+//! `control/tests/all/crds.rs` says when they are stale.
 
 mod fabric;
 mod structural;
 
-pub use fabric::fabric;
+pub use fabric::{fabric, tkestack};
 use serde_json::{Value, json};
 
 use super::{
@@ -25,8 +25,7 @@ use super::{
 /// The first lines of each file.
 const HEADER: &str = "\
 # Generated from the types in control/src/api by `trieste crds`; do not edit. To make it anew:
-# cargo run -p trieste-cli -- crds --directory control/crds
-";
+# cargo run -p trieste-cli -- crds";
 
 /// Returns the definitions of all kinds of group `submariner.io`, in the order of [`Kind::SUBMARINER`], each a whole
 /// object that an API server takes.
@@ -66,16 +65,25 @@ pub struct DefinitionFile {
 
 /// Returns the definitions as files, in the order of [`definitions`], and that of our own kind.
 pub fn files() -> Vec<DefinitionFile> {
-    let file = |(kind, definition): (Kind, Value)| {
-        let body = serde_saphyr::to_string(&definition).expect("JSON values have a YAML form");
-        let end = if body.ends_with('\n') { "" } else { "\n" };
-        DefinitionFile {
-            name: format!("{}_{}.yaml", kind.group(), kind.plural()),
-            text: format!("{HEADER}---\n{body}{end}"),
-        }
-    };
     let own = [(Kind::Fabric, fabric())];
-    Kind::SUBMARINER.into_iter().zip(definitions()).chain(own).map(file).collect()
+    let all = Kind::SUBMARINER.into_iter().zip(definitions()).chain(own);
+    all.map(|(kind, definition)| file(kind, &definition, "")).collect()
+}
+
+/// Returns the definitions of [`tkestack`] as files.
+pub fn tkestack_files() -> Vec<DefinitionFile> {
+    let all = [Kind::TkestackFabric, Kind::Knitnet].into_iter().zip(tkestack());
+    all.map(|(kind, definition)| file(kind, &definition, " --tkestack")).collect()
+}
+
+/// Makes a file; `flags` are those of the command that does.
+fn file(kind: Kind, definition: &Value, flags: &str) -> DefinitionFile {
+    let body = serde_saphyr::to_string(definition).expect("JSON values have a YAML form");
+    let end = if body.ends_with('\n') { "" } else { "\n" };
+    DefinitionFile {
+        name: format!("{}_{}.yaml", kind.group(), kind.plural()),
+        text: format!("{HEADER}{flags} --directory control/crds\n---\n{body}{end}"),
+    }
 }
 
 /// A column that `kubectl get` shows beside the name.

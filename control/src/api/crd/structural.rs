@@ -80,7 +80,7 @@ fn plain(description: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{definitions, fabric};
+    use super::super::{definitions, fabric, tkestack};
     use super::*;
 
     /// The keywords that our schemas may use; the API server knows more, but refuses much of JSON schema.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_schema_is_structural() {
-        for definition in definitions().into_iter().chain([fabric()]) {
+        for definition in definitions().into_iter().chain([fabric()]).chain(tkestack()) {
             let name = definition["metadata"]["name"].as_str().unwrap();
             let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             assert_eq!(schema["properties"]["metadata"], json!({"type": "object"}), "{name}");

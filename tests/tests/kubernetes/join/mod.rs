@@ -6,6 +6,7 @@ mod controllers;
 mod crash;
 mod globalnet;
 mod inventory;
+mod knitnet;
 mod operator;
 mod upstream;
 

@@ -12,6 +12,7 @@ use trieste_control::store::kube::Access;
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::objects::{Image, broker_info_secret, operator};
 use trieste_deploy::{BrokerLogin, Server};
+use trieste_operator::Others;
 use trieste_operator::run::{Operator, spawn};
 use trieste_operator::worker::Tools;
 use trieste_tests::cluster::{BROKER_NAMESPACE, NAMESPACE};
@@ -64,7 +65,13 @@ impl Bed {
             image: Image::default().reference,
             resync: Duration::from_secs(5),
         };
-        spawn(KubeStore::new(Access::kubeconfig(path, None)), tools, None, OPERATOR, true)
+        spawn(
+            KubeStore::new(Access::kubeconfig(path, None)),
+            tools,
+            None,
+            OPERATOR,
+            Others { upstream: true, tkestack: true },
+        )
     }
 
     fn apply_fabric(&self, name: &str, spec: &Value) -> anyhow::Result<Value> {

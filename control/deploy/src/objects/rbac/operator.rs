@@ -112,6 +112,20 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
         reason: "the operator says what became of it",
     },
     Right {
+        group: "operator.tkestack.io",
+        resources: &["fabrics", "knitnets"],
+        names: &[],
+        verbs: &["get", "list", "watch", "update"],
+        reason: "likewise, with --tkestack-objects: the resource of another operator",
+    },
+    Right {
+        group: "operator.tkestack.io",
+        resources: &["fabrics/status", "knitnets/status"],
+        names: &[],
+        verbs: &["update"],
+        reason: "likewise: the operator says what became of it",
+    },
+    Right {
         group: "",
         resources: &["events"],
         names: &[],

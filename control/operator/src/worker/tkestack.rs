@@ -1,0 +1,115 @@
+//! What a resource of the first users says, carried out: translated, and then as a Fabric; with join data where that operator has it.
+
+use trieste_control::api::{BrokerConfig, BrokerInfoRef, BrokerInfoSource};
+use trieste_control::steps::Record;
+use trieste_deploy::objects::broker_info_config_map;
+use trieste_deploy::objects::names::{
+    BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESPACE, MANAGED_BY_LABEL, TRIESTE,
+};
+use trieste_deploy::{ObjectRef, Server};
+
+use super::failure::Failure;
+use super::join_data::read_broker_info;
+use super::remark::remark;
+use super::tools::Tools;
+use super::{broker, member};
+use crate::kinds::is_of_tkestack;
+use crate::order::{Order, Outcome, Part, Tkestack};
+use crate::translate::tkestack::{Translated, translate};
+
+/// Makes the cluster what a resource says, or brings it up to date.
+pub(super) async fn install(
+    tools: &Tools,
+    order: &Order,
+    content: &Tkestack,
+    steps: &mut Record,
+) -> Result<Outcome, Failure> {
+    let order = with_join_info(tools, order.clone()).await?;
+    let source = order.join_info.as_ref().map_or(BrokerInfoSource::Secret, |found| found.kind);
+    let Translated { spec, warnings } = translate(order.source.kind, &content.spec, source)?;
+    let outcome = match order.part {
+        Part::Broker => {
+            let outcome = broker::install(tools, &spec, steps).await?;
+            if let Some(config) = &spec.broker_config {
+                publish(tools, &order, (config, content.publishes_config_map), steps).await?;
+            }
+            outcome
+        }
+        Part::Member if order.join_info.is_none() => return Err(missing()),
+        Part::Member => member::install(tools, &order, &spec, steps).await?,
+        // Such a resource does not have it.
+        Part::ServiceDiscovery => Outcome::Removed,
+    };
+    remark(&warnings, steps);
+    Ok(outcome)
+}
+
+/// Returns an order that says where the join data is, if it is about a member by a resource of the first users and there is some: in a
+/// Secret, or else in a ConfigMap.
+pub(super) async fn with_join_info(tools: &Tools, order: Order) -> Result<Order, Failure> {
+    if !is_of_tkestack(order.source.kind) || order.part != Part::Member {
+        return Ok(order);
+    }
+    for (kind, source) in [("Secret", BrokerInfoSource::Secret), ("ConfigMap", BrokerInfoSource::ConfigMap)] {
+        if tools.server.find(&place(kind)).await?.is_some() {
+            return Ok(Order { join_info: Some(reference(source)), ..order });
+        }
+    }
+    Ok(order)
+}
+
+fn place(kind: &str) -> ObjectRef {
+    ObjectRef::namespaced("v1", kind, BROKER_NAMESPACE, BROKER_INFO)
+}
+
+fn reference(kind: BrokerInfoSource) -> BrokerInfoRef {
+    BrokerInfoRef {
+        kind,
+        name: BROKER_INFO.to_owned(),
+        namespace: BROKER_NAMESPACE.to_owned(),
+        key: BROKER_INFO_KEY.to_owned(),
+    }
+}
+
+fn missing() -> Failure {
+    Failure::Missing {
+        reason: "BrokerInfoMissing",
+        message: format!(
+            "neither a Secret nor a ConfigMap {BROKER_INFO} is in {BROKER_NAMESPACE}: copy the Secret of that name from the \
+             broker's cluster, or the ConfigMap, to the same namespace here"
+        ),
+    }
+}
+
+/// Publishes the broker's join data as that operator does, where that is asked for, and takes back what was published before where it is
+/// not.
+async fn publish(
+    tools: &Tools,
+    order: &Order,
+    (config, is_asked_for): (&BrokerConfig, bool),
+    steps: &mut Record,
+) -> Result<(), Failure> {
+    let server = &tools.server;
+    if !is_asked_for {
+        return Ok(withdraw(server).await?);
+    }
+    let info = read_broker_info(server, &reference(BrokerInfoSource::Secret)).await?;
+    let manifest = broker_info_config_map(&info, config, &order.source);
+    server.apply(manifest.as_value()).await?;
+    let exposed = format!(
+        "the ConfigMap {BROKER_INFO} in {BROKER_NAMESPACE} has the broker's token and the set's key in clear: whoever may read \
+         ConfigMaps there may let clusters join, and read what they send. Take the annotation off, and have members copy the \
+         Secret of that name"
+    );
+    remark(&[exposed], steps);
+    Ok(())
+}
+
+async fn withdraw(server: &Server) -> Result<(), trieste_deploy::DeployError> {
+    let place = place("ConfigMap");
+    let is_ours = |map: &serde_json::Value| map["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
+    match server.find(&place).await? {
+        Some(map) if is_ours(&map) => server.delete(&place).await.map(drop),
+        Some(_) | None => Ok(()),
+    }
+}
