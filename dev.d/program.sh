@@ -13,8 +13,11 @@ CARGO_MANIFEST_DIR=$PWD RUSTC_BOOTSTRAP=1 "$program" -Z unstable-options --repor
 child=$!
 echo "$child" >"$scratch/pid.$name"
 sh "$dev/hung.sh" "$child" "${TRIESTE_PROGRAM_SECONDS:?}" "$log" >"$scratch/hung.$name" 2>/dev/null </dev/null &
+watcher=$!
 wait "$child"
 status=$?
+# One that has ended the program has something left to do.
+[ -s "$scratch/hung.$name" ] || kill "$watcher" 2>/dev/null
 rm -f "$scratch/pid.$name"
 # Of the program and of all that it has waited for: "0m1.230s 0m0.450s" is what times says of children.
 times >"$scratch/times.$name" # not in a pipe, which would be another process with other children

@@ -53,6 +53,7 @@ compiled() {
 # report — everything there is to say, and the exit status.
 report() {
     step_end
+    clean_hung
     is_failed=
     ! ls "$scratch"/failed.* >/dev/null 2>&1 || is_failed=yes
     [ -z "$is_failed" ] || failed="$failed, tests"

@@ -14,7 +14,8 @@ machine_tier="clusters kubernetes netns interop lab"
 # named with what it waits for (hung.sh), while CI still runs.
 within() {
     TRIESTE_PROGRAM_SECONDS=$1
-    [ -z "${TRIESTE_NIGHTLY:-}" ] || TRIESTE_PROGRAM_SECONDS=$((20 * $1))
+    # More schedules, or longer soaks.
+    [ -z "${TRIESTE_NIGHTLY:-}${TRIESTE_SIM_SEEDS:-}${TRIESTE_SOAK_SECONDS:-}" ] || TRIESTE_PROGRAM_SECONDS=$((10 * $1))
     export TRIESTE_PROGRAM_SECONDS
 }
 
@@ -38,6 +39,11 @@ program() {
     shift
     # shellcheck disable=SC2086 # a program and a folder
     sh dev.d/program.sh "$run_as" $found "$@"
+}
+
+# clean_hung — what programs that were ended have left.
+clean_hung() {
+    ! grep -q . "$scratch"/hung.* 2>/dev/null || target/debug/trieste-lab clean --crashed
 }
 
 # end_programs — what still runs when ./dev is interrupted: each removes what it has made.
@@ -70,7 +76,7 @@ unit_tier() {
 
 doc_tier() {
     step "examples in documentation"
-    cargo test --workspace --locked --quiet --doc >"$scratch/log.doc" 2>&1 || echo failed >"$scratch/failed.doc"
+    timeout 900 cargo test --workspace --locked --quiet --doc >"$scratch/log.doc" 2>&1 || echo failed >"$scratch/failed.doc"
     cat "$scratch/log.doc"
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use serde_json::{Map, Value};
+use tracing::warn;
 use trieste_control::api::{FabricPhase, FabricSpec, Gateway, Kind, Object, ObjectKey, Resource as _};
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{Cache, StoreError, StoreEvent};
@@ -17,7 +18,7 @@ use crate::order::{Order, Outcome, Part, Reason, Report, Task, Tkestack, Upstrea
 use crate::source::{Content, Source};
 use crate::sources::Sources;
 use crate::status::{self, PodSet, View};
-use crate::translate::join_source;
+use crate::translate::{join_source, tkestack};
 
 /// How far the operator is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -242,6 +243,9 @@ impl FabricController {
 
     /// Takes in an event about objects that say what the cluster is to be. Returns what is to be looked at again.
     fn observe_source(&mut self, kind: Kind, event: StoreEvent) -> Vec<ObjectKey> {
+        if let StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) = &event {
+            warn!(%kind, %error, "resources cannot be read, apply the operator.yaml of this version");
+        }
         let was_listed = self.sources.has_listed(kind);
         let changed = self.sources.changes(kind, event);
         if changed.is_empty() && was_listed == self.sources.has_listed(kind) {
@@ -312,10 +316,10 @@ fn wanted(source: &Source, part: Part, all: &[Source]) -> Wanted {
             Wanted::Upstream(Upstream::Member(spec.clone(), beside))
         }
         Content::ServiceDiscovery(spec) => Wanted::Upstream(Upstream::ServiceDiscovery(spec.clone())),
-        Content::Tkestack(spec) => Wanted::Tkestack(Tkestack {
-            spec: spec.clone(),
-            publishes_config_map: source.publishes_config_map(),
-        }),
+        Content::Tkestack(spec) => {
+            let publishes_config_map = part == Part::Broker && source.publishes_config_map();
+            Wanted::Tkestack(Tkestack { spec: tkestack::of_part(spec, part), publishes_config_map })
+        }
     }
 }
 
@@ -400,6 +404,20 @@ impl Controller for FabricController {
         keys
     }
 
+    fn written(
+        &mut self,
+        key: &ObjectKey,
+        write: &Write,
+        outcome: Result<&StoreEvent, &StoreError>,
+        _now: Instant,
+    ) {
+        let Write::UpdateStatus(object) = write else { return };
+        let status = object.body.get("status").and_then(Value::as_object);
+        if let Some(status) = status.filter(|_| key.kind != Kind::Fabric && outcome.is_ok()) {
+            self.written.insert(key.clone(), status.clone());
+        }
+    }
+
     fn reconcile(&mut self, key: &ObjectKey, context: &Context) -> Reconciled {
         let Some(object) = self.sources.get(key) else { return Reconciled::await_change() };
         let Some(source) = Source::of(object) else { return Reconciled::await_change() };
@@ -414,9 +432,6 @@ impl Controller for FabricController {
         let Some(status) = self.status_of(object, &source, &all, context) else {
             return Reconciled::await_change();
         };
-        if let Some(status) = status.as_object().filter(|_| source.fabric().is_none()) {
-            self.written.insert(key.clone(), status.clone());
-        }
         wanted.body.insert("status".to_owned(), status);
         Reconciled::write(vec![Write::UpdateStatus(wanted)])
     }

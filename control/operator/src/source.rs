@@ -42,7 +42,7 @@ impl Source {
         }
         let is = |kind, name| object.kind == kind && object.metadata.name == name;
         let content = if is_of_tkestack(object.kind) {
-            Content::Tkestack(object.body.get("spec").and_then(Value::as_object).cloned().unwrap_or_default())
+            Content::Tkestack(tkestack_spec(object)?)
         } else if object.kind == Kind::Fabric {
             Content::Fabric(Box::new(Fabric::from_object(object).ok()?))
         } else if is(Kind::Broker, BROKER) {
@@ -124,5 +124,14 @@ impl Source {
     /// Returns `true` if the broker's join data is to be published as a ConfigMap as well.
     pub(crate) fn publishes_config_map(&self) -> bool {
         self.metadata.annotations.get(PUBLISH_BROKER_INFO).is_some_and(|kind| kind == "ConfigMap")
+    }
+}
+
+/// Returns the spec of a resource of the first users; `None` if it cannot be read, which takes nothing back that was begun.
+fn tkestack_spec(object: &Object) -> Option<Map<String, Value>> {
+    match object.body.get("spec") {
+        _ if object.withheld.is_some() => None,
+        None | Some(Value::Null) => Some(Map::new()),
+        Some(spec) => spec.as_object().cloned(),
     }
 }

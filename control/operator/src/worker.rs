@@ -225,7 +225,11 @@ impl Worker {
 
     async fn install(&self, order: &Order, wanted: &Wanted, steps: &mut Record) -> Result<Outcome, Failure> {
         match (order.part, wanted) {
-            (Part::Broker, Wanted::Fabric(spec)) => broker::install(&self.tools, spec, steps).await,
+            (Part::Broker, Wanted::Fabric(spec)) => {
+                // It may have been published for another resource, which the broker belonged to.
+                tkestack::withdraw(&self.tools.server).await?;
+                broker::install(&self.tools, spec, steps).await
+            }
             (Part::Member, Wanted::Fabric(spec)) => member::install(&self.tools, order, spec, steps).await,
             // No Fabric has it.
             (Part::ServiceDiscovery, Wanted::Fabric(_)) => Ok(Outcome::Removed),

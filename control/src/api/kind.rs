@@ -347,7 +347,9 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        // As kubectl takes it: the name alone is the other one's.
+        let is_shared = matches!(self, Self::TkestackFabric);
+        f.pad(if is_shared { "Fabric.operator.tkestack.io" } else { self.as_str() })
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{FabricStatus, ObjectMeta};
 
-/// What a cluster is in a cluster set: its broker, a member, or both. A part that is there is carried out.
+/// What a cluster is in a cluster set: its broker, a member, or both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TkestackFabric {
     /// Metadata.
@@ -24,7 +24,7 @@ pub struct TkestackFabric {
     pub status: Option<Map<String, Value>>,
 }
 
-/// What a cluster is in a cluster set: its broker, a member, or both. `action` says which parts are carried out.
+/// What a cluster is in a cluster set: its broker, a member, or both. `action` says which parts are begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knitnet {
     /// Metadata.
@@ -46,6 +46,10 @@ pub const PUBLISH_BROKER_INFO: &str = "trieste.io/publish-broker-info";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TkestackSpec {
+    /// Which parts are begun; where it is missing, those that are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("enum" = ["broker", "join", "all"]))]
+    pub action: Option<KnitnetAction>,
     /// Makes this cluster the broker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker_config: Option<TkestackBroker>,
@@ -61,7 +65,7 @@ pub struct TkestackSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KnitnetSpec {
-    /// Which parts are carried out.
+    /// Which parts are begun.
     #[schemars(with = "String", extend("enum" = ["broker", "join", "all"]))]
     pub action: KnitnetAction,
     /// Makes this cluster the broker.
@@ -75,7 +79,7 @@ pub struct KnitnetSpec {
     pub cloud_prepare_config: Option<Map<String, Value>>,
 }
 
-/// Which parts of a Knitnet are carried out.
+/// Which parts of a Knitnet are begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KnitnetAction {

@@ -70,22 +70,20 @@ fn run(paths: Paths, words: &[&str]) -> (Output, Vec<String>) {
     let requests = Arc::clone(&asked);
     // It ends with the test's process.
     std::thread::spawn(move || {
-        listener.incoming().for_each(|stream| {
-            let request = serve(stream.unwrap(), &paths);
-            requests.lock().unwrap().push(request);
-        });
+        listener.incoming().for_each(|stream| serve(stream.unwrap(), &paths, &requests));
     });
     let output = trieste(&[words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
     let asked = asked.lock().unwrap().clone();
     (output, asked)
 }
 
-/// Answers one request; returns its path and query.
-fn serve(mut stream: TcpStream, paths: &Paths) -> String {
+/// Answers one request, and keeps its path and query.
+fn serve(mut stream: TcpStream, paths: &Paths, requests: &Mutex<Vec<String>>) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    let Some(Ok(request)) = lines.next() else { return String::new() };
+    let Some(Ok(request)) = lines.next() else { return };
     for _ in lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()) {}
     let target = request.split(' ').nth(1).unwrap().to_owned();
+    requests.lock().unwrap().push(target.clone());
     let path = target.split('?').next().unwrap();
     let missing = json!({"kind": "Status", "status": "Failure", "code": 404, "message": "not found", "reason": "NotFound"});
     let (status, body) = match paths.iter().find(|(known, _)| known == path) {
@@ -96,7 +94,6 @@ fn serve(mut stream: TcpStream, paths: &Paths) -> String {
     // The client may have gone.
     let _ = stream.write_all(head.as_bytes());
     let _ = stream.write_all(body.as_bytes());
-    target
 }
 
 #[test]

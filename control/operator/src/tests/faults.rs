@@ -27,6 +27,11 @@ const SUBJECTS: [Subject; 1] = [Subject {
             "metadata": {"name": "east", "uid": "u1", "generation": 1},
             "spec": {"brokerConfig": {}, "joinConfig": {}}});
         stores.faulty.put(Object::from_value(fabric).unwrap());
+        // Another group's, which has no part: its status is written all the same.
+        let other = json!({"apiVersion": "operator.tkestack.io/v1alpha1", "kind": "Knitnet",
+            "metadata": {"namespace": "apps", "name": "late", "uid": "u2", "generation": 1},
+            "spec": {"action": "join", "joinConfig": {}}});
+        stores.faulty.put(Object::from_value(other).unwrap());
     },
     candidate: Some(|store, host| {
         let election = ElectionConfig {
@@ -65,10 +70,14 @@ const SUBJECTS: [Subject; 1] = [Subject {
     },
     is_settled: |stores, _| {
         let Some(found) = stores.faulty.peek(Kind::Fabric, "east") else { return false };
+        let other = stores.faulty.peek(Kind::Knitnet, "late");
+        let has_status = other.is_some_and(|other| other.body.contains_key("status"));
         let has_finalizers = [Fabric::BROKER_FINALIZER, Fabric::MEMBER_FINALIZER]
             .iter()
             .all(|finalizer| found.metadata.has_finalizer(finalizer));
-        has_finalizers && found.body.get("status").is_some_and(|status| status["phase"] == "Deploying")
+        has_finalizers
+            && has_status
+            && found.body.get("status").is_some_and(|status| status["phase"] == "Deploying")
     },
     most_writes: 100,
 }];

@@ -1,7 +1,8 @@
 //! The resource that the first users have, field by field.
 
+use crate::order::Part;
 use crate::translate::FieldError;
-use crate::translate::tkestack::{Translated, begins, has, translate};
+use crate::translate::tkestack::{Translated, begins, has, of_part, translate};
 use serde_json::{Value, json};
 use trieste_control::api::{BrokerInfoSource, Kind};
 
@@ -128,6 +129,33 @@ fn what_is_not_carried_out_is_said() {
 }
 
 #[test]
+fn a_cloud_that_nobody_has_asked_for_is_not_warned_of() {
+    let given = |cloud: Value| {
+        resource(Kind::TkestackFabric, &json!({"brokerConfig": {}, "cloudPrepareConfig": cloud}))
+            .unwrap()
+            .warnings
+            .len()
+    };
+    // What that operator's programs write where there is nothing.
+    let empty = json!({"credentialsSecret": {"name": ""}, "infraID": "", "region": "", "aws": {"gatewayInstance": "m5n.large", "gateways": 1}});
+    assert_eq!([given(empty), given(json!({})), given(json!({"credentialsSecret": "aws"}))], [0, 0, 1]);
+}
+
+#[test]
+fn a_mistake_in_one_part_does_not_concern_the_other() {
+    let spec = json!({"action": "all", "brokerConfig": {}, "joinConfig": {"nattPort": "x"}, "cloudPrepareConfig": {"region": "r"}});
+    let of =
+        |part| translate(Kind::Knitnet, &of_part(spec.as_object().unwrap(), part), BrokerInfoSource::Secret);
+    let broker = of(Part::Broker).unwrap();
+    assert!(
+        broker.spec.broker_config.is_some()
+            && broker.spec.join_config.is_none()
+            && broker.warnings.is_empty()
+    );
+    assert!(of(Part::Member).unwrap_err().to_string().contains("nattPort"));
+}
+
+#[test]
 fn fields_without_a_value_are_missing() {
     let empty = json!({"joinConfig": {"imageOverrideArr": null, "customDomains": null, "clusterID": null}});
     assert_eq!(spec(&empty), spec(&json!({"joinConfig": {}})));
@@ -137,6 +165,9 @@ fn fields_without_a_value_are_missing() {
 fn a_knitnet_begins_what_its_action_says_and_a_fabric_what_is_there() {
     for (kind, action, wanted) in [
         (Kind::TkestackFabric, Value::Null, [true, true]),
+        (Kind::TkestackFabric, json!("join"), [false, true]),
+        (Kind::Knitnet, json!(""), [true, false]),
+        (Kind::Knitnet, json!("leave"), [false, false]),
         (Kind::Knitnet, Value::Null, [true, false]),
         (Kind::Knitnet, json!("broker"), [true, false]),
         (Kind::Knitnet, json!("join"), [false, true]),

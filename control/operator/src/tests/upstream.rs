@@ -118,6 +118,8 @@ impl Bed {
             status.remove("conditions");
         }
         self.objects.insert(write.key(), object.clone());
+        let stored = StoreEvent::Applied(Object::from_value(object.clone()).unwrap());
+        self.controller.written(&write.key(), write, Ok(&stored), Instant::now());
         self.see(&object);
     }
 

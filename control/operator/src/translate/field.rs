@@ -2,6 +2,9 @@
 
 use ipnet::IpNet;
 
+/// The most characters of a reason: it quotes what was written.
+const LONGEST: usize = 1024;
+
 /// A field that cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -16,7 +19,7 @@ impl FieldError {
     /// Returns the error of a field.
     #[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
     pub(super) fn new(field: &'static str, reason: impl ToString) -> Self {
-        Self { field, reason: reason.to_string() }
+        Self { field, reason: reason.to_string().chars().take(LONGEST).collect() }
     }
 }
 

@@ -14,6 +14,7 @@ use trieste_deploy::objects::names::{BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESP
 use trieste_deploy::preflight::canonical;
 
 use super::field::FieldError;
+use crate::order::Part;
 
 /// The port of IKE, which cannot be another one.
 const IKE_PORT: u16 = 500;
@@ -32,12 +33,30 @@ pub fn has(spec: &Map<String, Value>, config: &str) -> bool {
     spec.get(config).is_some_and(|config| !config.is_null())
 }
 
-/// Returns `true` if a resource of that kind has a part begun: a Fabric has no action, and an action that nobody has defined is refused
-/// when the resource is translated.
+/// Returns `true` if a resource of that kind has a part begun. Most Fabrics have no action, and all that is there is begun; an action that
+/// nobody has defined begins nothing.
 pub fn begins(kind: Kind, spec: &Map<String, Value>, config: &str) -> bool {
-    let action = spec.get("action").and_then(Value::as_str).unwrap_or("broker");
-    let other = if config == "brokerConfig" { "join" } else { "broker" };
-    has(spec, config) && (kind != Kind::Knitnet || action != other)
+    let none = if kind == Kind::Knitnet { "broker" } else { "all" };
+    let action = spec.get("action").and_then(Value::as_str).filter(|action| !action.is_empty());
+    let is_meant = match action.unwrap_or(none) {
+        "broker" => config == "brokerConfig",
+        "join" => config == "joinConfig",
+        "all" => true,
+        _ => false,
+    };
+    has(spec, config) && is_meant
+}
+
+/// Returns what of a spec a part goes by: a mistake in the other one does not concern it.
+pub fn of_part(spec: &Map<String, Value>, part: Part) -> Map<String, Value> {
+    let other = if part == Part::Broker { "joinConfig" } else { "brokerConfig" };
+    let mut own = spec.clone();
+    // Said once, about the member where there is one.
+    if part == Part::Broker && has(spec, "joinConfig") {
+        own.remove("cloudPrepareConfig");
+    }
+    own.remove(other);
+    own
 }
 
 /// Translates the spec of a resource of that kind, whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
@@ -54,13 +73,25 @@ pub fn translate(
     remove_nulls(&mut spec);
     let spec = if kind == Kind::Knitnet { of_knitnet(read(&spec)?) } else { read::<TkestackSpec>(&spec)? };
     let mut warnings = Vec::new();
-    if spec.cloud_prepare_config.is_some() {
+    if spec.cloud_prepare_config.as_ref().is_some_and(asks_for_something) {
         warnings.push("cloudPrepareConfig is not carried out: this version prepares no cloud".to_owned());
     }
     let join = spec.join_config.map(|join| join_config(join, source, &mut warnings)).transpose()?;
     let broker = spec.broker_config.map(broker_config);
     let spec = FabricSpec { broker_config: broker, join_config: join, cloud_prepare_config: None };
     Ok(Translated { spec, warnings })
+}
+
+/// Returns `true` unless all that is there is what that operator's programs write where nobody has asked for anything.
+fn asks_for_something(cloud: &Map<String, Value>) -> bool {
+    let is_given = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Object(fields) => {
+            fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
+    };
+    ["credentialsSecret", "infraID", "region"].iter().any(|field| cloud.get(*field).is_some_and(is_given))
 }
 
 fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> Result<T, FieldError> {
@@ -70,6 +101,7 @@ fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> Result<T, FieldError> {
 
 fn of_knitnet(spec: KnitnetSpec) -> TkestackSpec {
     TkestackSpec {
+        action: Some(spec.action),
         broker_config: spec.broker_config,
         join_config: spec.join_config,
         cloud_prepare_config: spec.cloud_prepare_config,

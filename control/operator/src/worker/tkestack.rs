@@ -24,14 +24,17 @@ pub(super) async fn install(
     content: &Tkestack,
     steps: &mut Record,
 ) -> Result<Outcome, Failure> {
+    if order.part == Part::Broker && !content.publishes_config_map {
+        withdraw(&tools.server).await?;
+    }
     let order = with_join_info(tools, order.clone()).await?;
     let source = order.join_info.as_ref().map_or(BrokerInfoSource::Secret, |found| found.kind);
     let Translated { spec, warnings } = translate(order.source.kind, &content.spec, source)?;
     let outcome = match order.part {
         Part::Broker => {
             let outcome = broker::install(tools, &spec, steps).await?;
-            if let Some(config) = &spec.broker_config {
-                publish(tools, &order, (config, content.publishes_config_map), steps).await?;
+            if let Some(config) = spec.broker_config.as_ref().filter(|_| content.publishes_config_map) {
+                publish(&tools.server, &order, config, steps).await?;
             }
             outcome
         }
@@ -81,18 +84,13 @@ fn missing() -> Failure {
     }
 }
 
-/// Publishes the broker's join data as that operator does, where that is asked for, and takes back what was published before where it is
-/// not.
+/// Publishes the broker's join data as that operator does.
 async fn publish(
-    tools: &Tools,
+    server: &Server,
     order: &Order,
-    (config, is_asked_for): (&BrokerConfig, bool),
+    config: &BrokerConfig,
     steps: &mut Record,
 ) -> Result<(), Failure> {
-    let server = &tools.server;
-    if !is_asked_for {
-        return Ok(withdraw(server).await?);
-    }
     let info = read_broker_info(server, &reference(BrokerInfoSource::Secret)).await?;
     let manifest = broker_info_config_map(&info, config, &order.source);
     server.apply(manifest.as_value()).await?;
@@ -105,7 +103,8 @@ async fn publish(
     Ok(())
 }
 
-async fn withdraw(server: &Server) -> Result<(), trieste_deploy::DeployError> {
+/// Takes back what was published before, if it was by us.
+pub(super) async fn withdraw(server: &Server) -> Result<(), trieste_deploy::DeployError> {
     let place = place("ConfigMap");
     let is_ours = |map: &serde_json::Value| map["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     match server.find(&place).await? {

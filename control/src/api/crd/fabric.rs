@@ -14,14 +14,22 @@ pub fn fabric() -> Value {
 
 /// Returns the definitions of [`TkestackFabric`] and [`Knitnet`].
 pub fn tkestack() -> [Value; 2] {
-    [definition::<TkestackFabric>(Kind::TkestackFabric), definition::<Knitnet>(Kind::Knitnet)]
+    let mut all = [definition::<TkestackFabric>(Kind::TkestackFabric), definition::<Knitnet>(Kind::Knitnet)];
+    for definition in &mut all {
+        let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/phase";
+        let description = "Running or Failed; missing while neither is so.";
+        if let Some(phase) = definition.pointer_mut(schema) {
+            *phase = json!({"type": "string", "enum": ["Running", "Failed"], "description": description});
+        }
+    }
+    all
 }
 
 fn definition<T: JsonSchema>(kind: Kind) -> Value {
     let column = |name: &str, kind: &str, path: &str, description: &str| json!({"name": name, "type": kind, "jsonPath": path, "description": description});
     let mut names = json!({
         "kind": kind.as_str(),
-        "listKind": format!("{kind}List"),
+        "listKind": format!("{}List", kind.as_str()),
         "plural": kind.plural(),
         "singular": kind.as_str().to_lowercase(),
     });

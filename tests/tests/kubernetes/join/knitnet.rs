@@ -1,5 +1,5 @@
-//! The resource of the first users of an operator, carried out by ours on real API servers: a broker and a member as they wrote them, the
-//! join data copied as they did.
+//! The resource of the first users of an operator, carried out by ours on real API servers: a broker and a member, the join data copied as
+//! they did.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
