@@ -2,6 +2,7 @@
 //! were.
 
 mod left;
+mod operator;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -59,12 +60,10 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     let before = screen.step_with("what is on the nodes and in the API servers is noted", || {
         Ok((vec![], left::State::of(set)?))
     })?;
-    screen.heading("Installed as users install it");
-    screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker_with_services()?)))?;
-    for cluster in [east, west] {
-        let (name, driver) = (cluster.name(), &options.cable);
-        let title = format!("{name} $ trieste join broker-info.subm --cable-driver {driver}");
-        screen.step(&title, || Ok(lines(&set.join_over(cluster, driver)?)))?;
+    if options.operator {
+        operator::install(screen, set, options)?;
+    } else {
+        install(screen, set, options)?;
     }
     screen.step("all of our pods are ready", || {
         let mut names = Vec::new();
@@ -82,6 +81,9 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     screen.line("$ trieste show all --contexts east,west");
     let shown = set.trieste(east).args(["show", "all", "--contexts", "east,west"]).stdout()?;
     screen.quote(&shown);
+    if options.operator {
+        operator::edit(screen, west)?;
+    }
     if options.keep {
         east.lab().keep()?;
         screen.heading("Left up. Things to try:");
@@ -90,7 +92,30 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
         }
         return Ok(());
     }
-    uninstall(screen, set, &before)
+    delete_pods(screen, set)?;
+    if options.operator {
+        operator::uninstall(screen, set)?;
+    } else {
+        uninstall(screen, set)?;
+    }
+    screen.step("nodes and API servers are as they were", || {
+        // Kubernetes deletes definitions and namespaces in its own time.
+        eventually("the clusters to be as they were", FIRST_PACKET, || {
+            before.compare(&left::State::of(set)?)
+        })?;
+        Ok(vec![before.summary()])
+    })
+}
+
+fn install(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<()> {
+    screen.heading("Installed as users install it");
+    screen.step("east $ trieste deploy-broker", || Ok(lines(&set.deploy_broker_with_services()?)))?;
+    for cluster in set.clusters.all() {
+        let (name, driver) = (cluster.name(), &options.cable);
+        let title = format!("{name} $ trieste join broker-info.subm --cable-driver {driver}");
+        screen.step(&title, || Ok(lines(&set.join_over(cluster, driver)?)))?;
+    }
+    Ok(())
 }
 
 fn describe(cluster: &Cluster) -> String {
@@ -208,29 +233,25 @@ fn names(screen: &Screen, set: &ClusterSet, actors: &Actors) -> anyhow::Result<(
     screen.step("west is back", || answered(&actors.service, FIRST_PACKET * 2))
 }
 
-/// West first: the cluster with the broker stays until nobody needs it.
-fn uninstall(screen: &Screen, set: &ClusterSet, before: &left::State) -> anyhow::Result<()> {
+fn delete_pods(screen: &Screen, set: &ClusterSet) -> anyhow::Result<()> {
     screen.heading("Uninstalled");
-    let (east, west) = (set.clusters.cluster("east"), set.clusters.cluster("west"));
     screen.step("our own pods and the Service are deleted", || {
-        set.export_in(SHOP, west, "unexport", "web")?;
-        for cluster in [east, west] {
+        set.export_in(SHOP, set.clusters.cluster("west"), "unexport", "web")?;
+        for cluster in set.clusters.all() {
             cluster.kubectl(&["delete", "pods", "--all", "--namespace", "default"])?.success()?;
             cluster.kubectl(&["delete", "namespace", SHOP])?.success()?;
         }
         Ok(vec![])
-    })?;
-    for cluster in [west, east] {
-        let title = format!("{} $ trieste uninstall --yes", cluster.name());
-        screen.step(&title, || Ok(lines(&set.uninstall(cluster)?)))?;
-    }
-    screen.step("nodes and API servers are as they were", || {
-        // Kubernetes deletes definitions and namespaces in its own time.
-        eventually("the clusters to be as they were", FIRST_PACKET, || {
-            before.compare(&left::State::of(set)?)
-        })?;
-        Ok(vec![before.summary()])
     })
+}
+
+/// West first: the cluster with the broker stays until nobody needs it.
+fn uninstall(screen: &Screen, set: &ClusterSet) -> anyhow::Result<()> {
+    for name in ["west", "east"] {
+        let title = format!("{name} $ trieste uninstall --yes");
+        screen.step(&title, || Ok(lines(&set.uninstall(set.clusters.cluster(name))?)))?;
+    }
+    Ok(())
 }
 
 /// Lines that can be typed once the demo is over and its clusters are left up; the first one is the way in.

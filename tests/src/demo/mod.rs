@@ -45,6 +45,9 @@ pub struct Options {
     /// Real Kubernetes clusters, installed by the commands that users type.
     #[arg(long)]
     pub kubernetes: bool,
+    /// With --kubernetes: installed by the operator's pods, which a Fabric resource in each cluster is for.
+    #[arg(long, requires = "kubernetes")]
+    pub operator: bool,
     /// Clusters whose pods and services have the same addresses, known to each other by global ones.
     #[arg(long, conflicts_with = "kubernetes")]
     pub globalnet: bool,
