@@ -70,7 +70,11 @@ fn run(paths: Paths, words: &[&str]) -> (Output, Vec<String>) {
     let requests = Arc::clone(&asked);
     // It ends with the test's process.
     std::thread::spawn(move || {
-        listener.incoming().for_each(|stream| serve(stream.unwrap(), &paths, &requests));
+        let paths = Arc::new(paths);
+        for stream in listener.incoming() {
+            let (stream, paths, requests) = (stream.unwrap(), Arc::clone(&paths), Arc::clone(&requests));
+            std::thread::spawn(move || serve(stream, &paths, &requests));
+        }
     });
     let output = trieste(&[words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
     let asked = asked.lock().unwrap().clone();

@@ -141,7 +141,12 @@ fn run_with(root: &Path, words: &[&str], answer: Answer) -> Output {
     let kubeconfig = root.join("config");
     fs::write(&kubeconfig, config.to_string()).unwrap();
     // It ends with the test's process.
-    std::thread::spawn(move || listener.incoming().for_each(|stream| serve(stream.unwrap(), answer)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            std::thread::spawn(move || serve(stream, answer));
+        }
+    });
     Command::new(env!("CARGO_BIN_EXE_trieste"))
         .args(["gather", "--dir"])
         .arg(root.join("out"))

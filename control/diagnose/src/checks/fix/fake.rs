@@ -34,7 +34,11 @@ impl Fake {
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
-            listener.incoming().for_each(|stream| serve(stream.unwrap(), &shared));
+            // Each by itself: one that connects and asks for nothing holds up no other.
+            for stream in listener.incoming() {
+                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
+                std::thread::spawn(move || serve(stream, &shared));
+            }
         });
         Self { address, state }
     }
