@@ -73,6 +73,12 @@ impl FabricController {
         all.filter(|source| !self.stands_back(source)).collect()
     }
 
+    /// Returns `true` if it is known of every kind that is watched which objects there are.
+    fn is_settled(&self) -> bool {
+        let mut watched = KINDS.iter().filter(|(kind, _)| self.others.has(*kind));
+        watched.all(|(kind, _)| self.sources.is_settled(*kind))
+    }
+
     fn keys(&self) -> Vec<ObjectKey> {
         self.objects().map(Object::key).collect()
     }
@@ -151,8 +157,8 @@ impl FabricController {
         let mut wanted = object.clone();
         for (part, is_wanted) in self.finalizers(source, all) {
             match is_wanted {
-                // Nothing new is kept from going.
-                true if source.metadata.is_terminating() => {}
+                // Nothing new is kept from going, nor begun before it is known which objects have something already.
+                true if source.metadata.is_terminating() || !self.is_settled() => {}
                 true => wanted.metadata.add_finalizer(part.finalizer()),
                 false => wanted.metadata.remove_finalizer(part.finalizer()),
             }
@@ -246,9 +252,9 @@ impl FabricController {
         if let StoreEvent::Unavailable(error @ StoreError::Forbidden { .. }) = &event {
             warn!(%kind, %error, "resources cannot be read, apply the operator.yaml of this version");
         }
-        let was_listed = self.sources.has_listed(kind);
+        let was_settled = self.sources.is_settled(kind);
         let changed = self.sources.changes(kind, event);
-        if changed.is_empty() && was_listed == self.sources.has_listed(kind) {
+        if changed.is_empty() && was_settled == self.sources.is_settled(kind) {
             return Vec::new();
         }
         let live: BTreeSet<String> =

@@ -11,14 +11,20 @@ pub(crate) struct Sources {
     objects: BTreeMap<ObjectKey, Object>,
     /// The kinds of which a complete list was received.
     listed: BTreeSet<Kind>,
+    /// The kinds that are not served, or that may not be read.
+    absent: BTreeSet<Kind>,
 }
 
 impl Sources {
     /// Takes in an event about a kind. Returns the objects that came, changed or went.
     pub(crate) fn changes(&mut self, kind: Kind, event: StoreEvent) -> Vec<ObjectKey> {
+        if is_absence(&event) {
+            self.absent.insert(kind);
+        }
         match event {
             StoreEvent::Listed(objects) => {
                 self.listed.insert(kind);
+                self.absent.remove(&kind);
                 let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
                 let known = self.objects.keys().filter(|key| key.kind == kind);
                 let mut changed: Vec<ObjectKey> =
@@ -48,6 +54,11 @@ impl Sources {
         self.listed.contains(&kind)
     }
 
+    /// Returns `true` if it is known which objects of a kind there are for us.
+    pub(crate) fn is_settled(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind) || self.absent.contains(&kind)
+    }
+
     /// Returns every object.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
@@ -57,4 +68,9 @@ impl Sources {
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Object> {
         self.objects.get(key)
     }
+}
+
+/// Returns `true` if the server does not serve the kind, or we may not read it.
+fn is_absence(event: &StoreEvent) -> bool {
+    event.is_absence() || matches!(event, StoreEvent::Unavailable(error) if error.is_unserved())
 }

@@ -23,7 +23,8 @@ impl Bed {
             "metadata": {"name": "east", "uid": "u1", "generation": 1, "resourceVersion": "1",
                 "creationTimestamp": "2026-01-01T00:00:00Z"}});
         let mut bed = Self { controller: FabricController::new(Others::default()), fabric };
-        bed.see(Kind::Fabric, &bed.fabric.clone());
+        let listed = StoreEvent::Listed(vec![Object::from_value(bed.fabric.clone()).unwrap()]);
+        bed.controller.observe(&Watch::new(0, Kind::Fabric, ""), listed, Instant::now());
         bed.list_gateways();
         bed
     }

@@ -103,3 +103,26 @@ fn resources_of_both_groups_do_not_share_a_part() {
         assert_eq!(bed.condition(*other, "Joined"), ("False", "HeldByAnother"));
     }
 }
+
+#[test]
+fn nothing_is_begun_before_it_is_known_which_objects_have_something() {
+    let mut bed = Bed::unread();
+    bed.put(Kind::Knitnet, &both("join"));
+    bed.list(Kind::Knitnet, &[bed.object(Kind::Knitnet)]);
+    bed.lacks(Kind::TkestackFabric);
+    bed.settle();
+    assert_eq!(bed.shown(), Vec::<String>::new());
+    // The other one, which has joined, is read last, and is younger.
+    let mut fabric = json!({"apiVersion": "trieste.io/v1alpha1", "kind": "Fabric", "spec": {"joinConfig": {"brokerInfoRef": {}}},
+        "metadata": {"name": "east", "uid": "u9", "generation": 1, "resourceVersion": "1",
+            "creationTimestamp": "2027-01-01T00:00:00Z", "finalizers": [MEMBER]}});
+    bed.list(Kind::Fabric, &[fabric.clone()]);
+    bed.settle();
+    assert!(!bed.finalizers(Kind::Knitnet).contains(&MEMBER));
+    assert_eq!(bed.shown(), ["install member"]);
+    fabric["metadata"]["finalizers"] = json!([]);
+    fabric["spec"] = json!({"brokerConfig": {}});
+    bed.list(Kind::Fabric, &[fabric]);
+    bed.settle();
+    assert!(bed.finalizers(Kind::Knitnet).contains(&MEMBER));
+}

@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use trieste_control::api::{Kind, Object, ObjectKey};
 use trieste_control::runner::{Context, Controller, Watch, Write};
-use trieste_control::store::StoreEvent;
+use trieste_control::store::{StoreError, StoreEvent};
 
 use crate::Others;
 use crate::controller::FabricController;
+use crate::kinds::KINDS;
 use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task, Upstream, Wanted};
 
 const NAMESPACE: &str = "submariner-operator";
@@ -51,12 +52,28 @@ impl Bed {
         let mut bed = Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 };
         bed.list(Kind::Deployment, &operator.map(deployment).into_iter().collect::<Vec<_>>());
         bed.list(Kind::DaemonSet, &[]);
+        for (kind, _) in KINDS {
+            bed.list(kind, &[]);
+        }
         bed
     }
 
-    fn list(&mut self, kind: Kind, objects: &[Value]) {
+    /// A bed whose store has not said which objects there are.
+    pub(super) fn unread() -> Self {
+        let controller = FabricController::new(Others { upstream: false, tkestack: true });
+        Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 }
+    }
+
+    pub(super) fn list(&mut self, kind: Kind, objects: &[Value]) {
         let objects = objects.iter().map(|object| Object::from_value(object.clone()).unwrap()).collect();
         self.controller.observe(&Watch::new(0, kind, NAMESPACE), StoreEvent::Listed(objects), Instant::now());
+    }
+
+    /// Lets the store say that it does not serve a kind.
+    pub(super) fn lacks(&mut self, kind: Kind) {
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = StoreError::Unavailable { operation: "list".to_owned(), source };
+        self.controller.observe(&Watch::new(0, kind, ""), StoreEvent::Unavailable(error), Instant::now());
     }
 
     fn see(&mut self, object: &Value) {
@@ -154,6 +171,11 @@ impl Bed {
         let found = all.into_iter().flatten().find(|condition| condition["type"] == name);
         let text = |field: &str| found.and_then(|found| found[field].as_str()).unwrap_or_default();
         (text("status"), text("reason"))
+    }
+
+    /// Returns an object as the store has it.
+    pub(super) fn object(&self, kind: Kind) -> Value {
+        self.objects[&key(kind)].clone()
     }
 
     /// Returns an object's status.
