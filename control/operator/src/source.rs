@@ -92,13 +92,8 @@ impl Source {
                 Part::ServiceDiscovery => false,
             },
             Content::Tkestack(spec) => {
-                let config = match part {
-                    Part::Broker => "brokerConfig",
-                    Part::Member => "joinConfig",
-                    Part::ServiceDiscovery => return false,
-                };
-                let is_begun = self.has_begun(part) && tkestack::has(spec, config);
-                is_begun || tkestack::begins(self.key.kind, spec, config)
+                let is_begun = self.has_begun(part) && tkestack::has(spec, part);
+                is_begun || tkestack::begins(self.key.kind, spec, part)
             }
             Content::Broker(_) | Content::Submariner(_) | Content::ServiceDiscovery(_) => {
                 self.main_part() == Some(part)

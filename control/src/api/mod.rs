@@ -85,6 +85,5 @@ pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, Submar
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs, published};
 pub use tkestack::{
-    Knitnet, KnitnetAction, KnitnetSpec, PUBLISH_BROKER_INFO, TkestackBroker, TkestackFabric, TkestackJoin,
-    TkestackSpec,
+    PUBLISH_BROKER_INFO, TkestackAction, TkestackBroker, TkestackJoin, TkestackResource, TkestackSpec,
 };

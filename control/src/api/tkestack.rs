@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::{FabricStatus, ObjectMeta};
 
-/// What a cluster is in a cluster set: its broker, a member, or both.
+/// What a cluster is in a cluster set: its broker, a member, or both. `action` says which parts are begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TkestackFabric {
+pub struct TkestackResource {
     /// Metadata.
     #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
@@ -24,32 +24,17 @@ pub struct TkestackFabric {
     pub status: Option<Map<String, Value>>,
 }
 
-/// What a cluster is in a cluster set: its broker, a member, or both. `action` says which parts are begun.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Knitnet {
-    /// Metadata.
-    #[schemars(with = "Map<String, Value>")]
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: KnitnetSpec,
-    /// What there is. Others may have written it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<FabricStatus>")]
-    pub status: Option<Map<String, Value>>,
-}
-
 /// The annotation by which a broker's join data is published as a ConfigMap too. Its value is `ConfigMap`.
 pub const PUBLISH_BROKER_INFO: &str = "trieste.io/publish-broker-info";
 
-/// `Fabric.spec`.
+/// `Fabric.spec`, `Knitnet.spec`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TkestackSpec {
-    /// Which parts are begun; where it is missing, those that are there.
+    /// Which parts are begun. Where it is missing: of a Fabric those that are there, of a Knitnet the broker.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("enum" = ["broker", "join", "all"]))]
-    pub action: Option<KnitnetAction>,
+    pub action: Option<TkestackAction>,
     /// Makes this cluster the broker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker_config: Option<TkestackBroker>,
@@ -61,30 +46,11 @@ pub struct TkestackSpec {
     pub cloud_prepare_config: Option<Map<String, Value>>,
 }
 
-/// `Knitnet.spec`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct KnitnetSpec {
-    /// Which parts are begun.
-    #[schemars(with = "String", extend("enum" = ["broker", "join", "all"]))]
-    pub action: KnitnetAction,
-    /// Makes this cluster the broker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub broker_config: Option<TkestackBroker>,
-    /// Makes this cluster a member.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub join_config: Option<TkestackJoin>,
-    /// Not carried out, and warned of: this version prepares no cloud.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cloud_prepare_config: Option<Map<String, Value>>,
-}
-
-/// Which parts of a Knitnet are begun.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Which parts are begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum KnitnetAction {
+pub enum TkestackAction {
     /// `brokerConfig`.
-    #[default]
     Broker,
     /// `joinConfig`.
     Join,

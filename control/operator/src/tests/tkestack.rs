@@ -6,12 +6,12 @@ use crate::translate::tkestack::{Translated, begins, has, of_part, translate};
 use serde_json::{Value, json};
 use trieste_control::api::{BrokerInfoSource, Kind};
 
-fn resource(kind: Kind, spec: &Value) -> Result<Translated, FieldError> {
-    translate(kind, spec.as_object().unwrap(), BrokerInfoSource::ConfigMap)
+fn resource(spec: &Value) -> Result<Translated, FieldError> {
+    translate(spec.as_object().unwrap(), BrokerInfoSource::ConfigMap)
 }
 
 fn spec(spec: &Value) -> Value {
-    serde_json::to_value(resource(Kind::TkestackFabric, spec).unwrap().spec).unwrap()
+    serde_json::to_value(resource(spec).unwrap().spec).unwrap()
 }
 
 #[test]
@@ -101,9 +101,7 @@ fn every_field_says_what_it_said() {
 
 #[test]
 fn what_is_not_carried_out_is_said() {
-    let warned = resource(
-        Kind::TkestackFabric,
-        &json!({"joinConfig": {"ikePort": 501, "imageOverrideArr": ["lighthouse-agent=x"]},
+    let warned = resource(&json!({"joinConfig": {"ikePort": 501, "imageOverrideArr": ["lighthouse-agent=x"]},
             "cloudPrepareConfig": {"credentialsSecret": "aws", "infraID": "i", "region": "r", "aws": {"gateways": 2}}}),
     )
     .unwrap();
@@ -121,20 +119,17 @@ fn what_is_not_carried_out_is_said() {
             "imageOverrideArr": ["submariner-gateway=a", "submariner-routeagent=b"]}}),
         ),
     ] {
-        let error = resource(Kind::TkestackFabric, &wrong).unwrap_err().to_string();
+        let error = resource(&wrong).unwrap_err().to_string();
         assert!(error.contains(field), "{error}");
     }
-    let error = resource(Kind::Knitnet, &json!({"action": "leave", "joinConfig": {}})).unwrap_err();
+    let error = resource(&json!({"action": "leave", "joinConfig": {}})).unwrap_err();
     assert!(error.to_string().contains("action"), "{error}");
 }
 
 #[test]
 fn a_cloud_that_nobody_has_asked_for_is_not_warned_of() {
     let given = |cloud: Value| {
-        resource(Kind::TkestackFabric, &json!({"brokerConfig": {}, "cloudPrepareConfig": cloud}))
-            .unwrap()
-            .warnings
-            .len()
+        resource(&json!({"brokerConfig": {}, "cloudPrepareConfig": cloud})).unwrap().warnings.len()
     };
     // What that operator's programs write where there is nothing.
     let empty = json!({"credentialsSecret": {"name": ""}, "infraID": "", "region": "", "aws": {"gatewayInstance": "m5n.large", "gateways": 1}});
@@ -144,8 +139,7 @@ fn a_cloud_that_nobody_has_asked_for_is_not_warned_of() {
 #[test]
 fn a_mistake_in_one_part_does_not_concern_the_other() {
     let spec = json!({"action": "all", "brokerConfig": {}, "joinConfig": {"nattPort": "x"}, "cloudPrepareConfig": {"region": "r"}});
-    let of =
-        |part| translate(Kind::Knitnet, &of_part(spec.as_object().unwrap(), part), BrokerInfoSource::Secret);
+    let of = |part| translate(&of_part(spec.as_object().unwrap(), part), BrokerInfoSource::Secret);
     let broker = of(Part::Broker).unwrap();
     assert!(
         broker.spec.broker_config.is_some()
@@ -176,11 +170,11 @@ fn a_knitnet_begins_what_its_action_says_and_a_fabric_what_is_there() {
         let both = json!({"action": action, "brokerConfig": {}, "joinConfig": {}});
         let none = json!({"action": action, "brokerConfig": null});
         let begun = |spec: &Value| {
-            ["brokerConfig", "joinConfig"].map(|config| begins(kind, spec.as_object().unwrap(), config))
+            [Part::Broker, Part::Member].map(|part| begins(kind, spec.as_object().unwrap(), part))
         };
         assert_eq!((begun(&both), begun(&none)), (wanted, [false, false]), "{kind} {action}");
         assert!(
-            has(both.as_object().unwrap(), "joinConfig") && !has(none.as_object().unwrap(), "brokerConfig")
+            has(both.as_object().unwrap(), Part::Member) && !has(none.as_object().unwrap(), Part::Broker)
         );
     }
 }

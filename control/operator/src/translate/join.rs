@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde_json::Value;
-use trieste_control::api::{BrokerInfoRef, FabricSpec, JoinConfig, check_cluster_id};
+use trieste_control::api::{BrokerInfoRef, BrokerInfoSource, FabricSpec, JoinConfig, check_cluster_id};
 use trieste_deploy::broker_info::BrokerInfo;
 use trieste_deploy::cluster_id;
 use trieste_deploy::discover::Given;
@@ -33,10 +33,15 @@ pub struct JoinContext<'a> {
     pub limit: Duration,
 }
 
+/// Returns where a broker publishes its join data in its own cluster, by an object of that kind.
+pub fn published(kind: BrokerInfoSource) -> BrokerInfoRef {
+    BrokerInfoRef { kind, namespace: BROKER_NAMESPACE.to_owned(), ..BrokerInfoRef::default() }
+}
+
 /// Returns where the join data of a spec is: where it says, or what its own broker publishes.
 pub fn join_source(spec: &FabricSpec) -> Option<BrokerInfoRef> {
     let config = spec.join_config.as_ref()?;
-    let own = || BrokerInfoRef { namespace: BROKER_NAMESPACE.to_owned(), ..BrokerInfoRef::default() };
+    let own = || published(BrokerInfoSource::Secret);
     config.broker_info_ref.clone().or_else(|| spec.broker_config.is_some().then(own))
 }
 

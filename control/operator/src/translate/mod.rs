@@ -8,4 +8,4 @@ pub mod upstream;
 
 pub use broker::broker_options;
 pub use field::FieldError;
-pub use join::{JoinContext, join_options, join_source};
+pub use join::{JoinContext, join_options, join_source, published};

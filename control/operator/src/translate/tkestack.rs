@@ -2,18 +2,19 @@
 //! defaults.
 //!
 //! Three things are not as they were: a part that was begun stays as long as its configuration is there, whatever the action says later;
-//! a cluster ID that is missing is made of the resource's name, and is not a random one at each pass; and the broker's join data has the rights of an account that lets clusters join, not those of an administrator.
+//! a cluster ID that is missing is made of the resource's name, and is not a random one at each pass; and the broker's join data has the
+//! rights of an account that lets clusters join, not those of an administrator.
 
 use serde_json::{Map, Value};
 use trieste_control::api::{
-    BrokerConfig, BrokerInfoRef, BrokerInfoSource, FabricSpec, JoinConfig, Kind, KnitnetSpec, TkestackBroker,
-    TkestackJoin, TkestackSpec,
+    BrokerConfig, BrokerInfoSource, FabricSpec, JoinConfig, Kind, TkestackBroker, TkestackJoin, TkestackSpec,
 };
 use trieste_deploy::objects::Image;
-use trieste_deploy::objects::names::{BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESPACE, GATEWAY, ROUTE_AGENT};
+use trieste_deploy::objects::names::{GATEWAY, ROUTE_AGENT};
 use trieste_deploy::preflight::canonical;
 
 use super::field::FieldError;
+use super::join::published;
 use crate::order::Part;
 
 /// The port of IKE, which cannot be another one.
@@ -28,50 +29,56 @@ pub struct Translated {
     pub warnings: Vec<String>,
 }
 
-/// Returns `true` if the resource has the configuration of a part (`brokerConfig`, `joinConfig`).
-pub fn has(spec: &Map<String, Value>, config: &str) -> bool {
-    spec.get(config).is_some_and(|config| !config.is_null())
+/// Returns the name of a part's configuration; such a resource does not have every part.
+const fn config(part: Part) -> Option<&'static str> {
+    match part {
+        Part::Broker => Some("brokerConfig"),
+        Part::Member => Some("joinConfig"),
+        Part::ServiceDiscovery => None,
+    }
+}
+
+/// Returns `true` if the resource has the configuration of a part.
+pub fn has(spec: &Map<String, Value>, part: Part) -> bool {
+    config(part).and_then(|config| spec.get(config)).is_some_and(|config| !config.is_null())
 }
 
 /// Returns `true` if a resource of that kind has a part begun. Most Fabrics have no action, and all that is there is begun; an action that
 /// nobody has defined begins nothing.
-pub fn begins(kind: Kind, spec: &Map<String, Value>, config: &str) -> bool {
+pub fn begins(kind: Kind, spec: &Map<String, Value>, part: Part) -> bool {
     let none = if kind == Kind::Knitnet { "broker" } else { "all" };
     let action = spec.get("action").and_then(Value::as_str).filter(|action| !action.is_empty());
     let is_meant = match action.unwrap_or(none) {
-        "broker" => config == "brokerConfig",
-        "join" => config == "joinConfig",
+        "broker" => part == Part::Broker,
+        "join" => part == Part::Member,
         "all" => true,
         _ => false,
     };
-    has(spec, config) && is_meant
+    has(spec, part) && is_meant
 }
 
 /// Returns what of a spec a part goes by: a mistake in the other one does not concern it.
 pub fn of_part(spec: &Map<String, Value>, part: Part) -> Map<String, Value> {
-    let other = if part == Part::Broker { "joinConfig" } else { "brokerConfig" };
     let mut own = spec.clone();
     // Said once, about the member where there is one.
-    if part == Part::Broker && has(spec, "joinConfig") {
+    if part == Part::Broker && has(spec, Part::Member) {
         own.remove("cloudPrepareConfig");
     }
-    own.remove(other);
+    let others = Part::ALL.into_iter().filter(|other| *other != part).filter_map(config);
+    others.for_each(|other| drop(own.remove(other)));
     own
 }
 
-/// Translates the spec of a resource of that kind, whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
+/// Translates the spec of a resource, whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
 /// operator publishes it, or in a Secret.
 ///
 /// # Errors
 /// [`FieldError`] if a field has a type or value that it cannot have.
-pub fn translate(
-    kind: Kind,
-    spec: &Map<String, Value>,
-    source: BrokerInfoSource,
-) -> Result<Translated, FieldError> {
+pub fn translate(spec: &Map<String, Value>, source: BrokerInfoSource) -> Result<Translated, FieldError> {
     let mut spec = Value::Object(spec.clone());
     remove_nulls(&mut spec);
-    let spec = if kind == Kind::Knitnet { of_knitnet(read(&spec)?) } else { read::<TkestackSpec>(&spec)? };
+    let spec: TkestackSpec = serde_path_to_error::deserialize(&spec)
+        .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))?;
     let mut warnings = Vec::new();
     if spec.cloud_prepare_config.as_ref().is_some_and(asks_for_something) {
         warnings.push("cloudPrepareConfig is not carried out: this version prepares no cloud".to_owned());
@@ -92,20 +99,6 @@ fn asks_for_something(cloud: &Map<String, Value>) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     };
     ["credentialsSecret", "infraID", "region"].iter().any(|field| cloud.get(*field).is_some_and(is_given))
-}
-
-fn read<T: serde::de::DeserializeOwned>(spec: &Value) -> Result<T, FieldError> {
-    serde_path_to_error::deserialize(spec)
-        .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))
-}
-
-fn of_knitnet(spec: KnitnetSpec) -> TkestackSpec {
-    TkestackSpec {
-        action: Some(spec.action),
-        broker_config: spec.broker_config,
-        join_config: spec.join_config,
-        cloud_prepare_config: spec.cloud_prepare_config,
-    }
 }
 
 /// Removes fields without a value: that operator's own programs write them for lists that are empty.
@@ -147,12 +140,7 @@ fn join_config(
     }
     let image = image(&join, warnings)?;
     Ok(JoinConfig {
-        broker_info_ref: Some(BrokerInfoRef {
-            kind: source,
-            name: BROKER_INFO.to_owned(),
-            namespace: BROKER_NAMESPACE.to_owned(),
-            key: BROKER_INFO_KEY.to_owned(),
-        }),
+        broker_info_ref: Some(published(source)),
         cluster_id: given(join.cluster_id),
         service_cidr: given(join.service_cidr),
         cluster_cidr: given(join.cluster_cidr),

@@ -1,7 +1,7 @@
 //! The part that makes the cluster the broker.
 
 use kube::config::Kubeconfig;
-use trieste_control::api::{BrokerConfig, BrokerInfoRef, FabricSpec, PublishedBrokerInfo};
+use trieste_control::api::{BrokerConfig, BrokerInfoSource, FabricSpec, PublishedBrokerInfo};
 use trieste_control::steps::Record;
 use trieste_deploy::deploy_broker::{DeployBroker, deploy_broker};
 use trieste_deploy::objects::broker_info_secret;
@@ -14,7 +14,7 @@ use super::join_data::read_broker_info;
 use super::keeps::keeps;
 use super::tools::{STEP_LIMIT, Tools};
 use crate::order::{Facts, Order, Outcome, Reason};
-use crate::translate::broker_options;
+use crate::translate::{broker_options, published};
 
 /// Makes the cluster the broker, or brings it up to date, and publishes its join data.
 pub(super) async fn install(
@@ -24,7 +24,7 @@ pub(super) async fn install(
 ) -> Result<Outcome, Failure> {
     let Some(config) = &spec.broker_config else { return Ok(Outcome::Removed) };
     let server = &tools.server;
-    let own = BrokerInfoRef { namespace: BROKER_NAMESPACE.to_owned(), ..BrokerInfoRef::default() };
+    let own = published(BrokerInfoSource::Secret);
     // The set's key is in what was published: without that a new one would be made. What cannot be read may have one.
     let known = match read_broker_info(server, &own).await {
         Ok(info) => Some(info),

@@ -9,13 +9,18 @@ use trieste_deploy::{DeployError, ObjectRef, Server};
 
 use super::failure::Failure;
 
-/// Reads a broker's join data.
-pub(super) async fn read_broker_info(server: &Server, source: &BrokerInfoRef) -> Result<BrokerInfo, Failure> {
+/// Returns the object that join data is in.
+pub(super) fn place(source: &BrokerInfoRef) -> ObjectRef {
     let kind = match source.kind {
         BrokerInfoSource::Secret => "Secret",
         BrokerInfoSource::ConfigMap => "ConfigMap",
     };
-    let place = ObjectRef::namespaced("v1", kind, &source.namespace, &source.name);
+    ObjectRef::namespaced("v1", kind, &source.namespace, &source.name)
+}
+
+/// Reads a broker's join data.
+pub(super) async fn read_broker_info(server: &Server, source: &BrokerInfoRef) -> Result<BrokerInfo, Failure> {
+    let place = place(source);
     let missing = |message: String| Failure::Missing { reason: "BrokerInfoMissing", message };
     let Some(found) = server.find(&place).await? else {
         return Err(missing(format!(

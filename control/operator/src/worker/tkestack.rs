@@ -1,20 +1,19 @@
 //! What a resource of the first users says, carried out: translated, and then as a Fabric; with join data where that operator has it.
 
-use trieste_control::api::{BrokerConfig, BrokerInfoRef, BrokerInfoSource};
+use trieste_control::api::{BrokerConfig, BrokerInfoSource};
 use trieste_control::steps::Record;
+use trieste_deploy::Server;
 use trieste_deploy::objects::broker_info_config_map;
-use trieste_deploy::objects::names::{
-    BROKER_INFO, BROKER_INFO_KEY, BROKER_NAMESPACE, MANAGED_BY_LABEL, TRIESTE,
-};
-use trieste_deploy::{ObjectRef, Server};
+use trieste_deploy::objects::names::{BROKER_INFO, BROKER_NAMESPACE, MANAGED_BY_LABEL, TRIESTE};
 
 use super::failure::Failure;
-use super::join_data::read_broker_info;
+use super::join_data::{place, read_broker_info};
 use super::remark::remark;
 use super::tools::Tools;
 use super::{broker, member};
 use crate::kinds::is_of_tkestack;
 use crate::order::{Order, Outcome, Part, Tkestack};
+use crate::translate::published;
 use crate::translate::tkestack::{Translated, translate};
 
 /// Makes the cluster what a resource says, or brings it up to date.
@@ -29,7 +28,7 @@ pub(super) async fn install(
     }
     let order = with_join_info(tools, order.clone()).await?;
     let source = order.join_info.as_ref().map_or(BrokerInfoSource::Secret, |found| found.kind);
-    let Translated { spec, warnings } = translate(order.source.kind, &content.spec, source)?;
+    let Translated { spec, warnings } = translate(&content.spec, source)?;
     let outcome = match order.part {
         Part::Broker => {
             let outcome = broker::install(tools, &spec, steps).await?;
@@ -53,25 +52,12 @@ pub(super) async fn with_join_info(tools: &Tools, order: Order) -> Result<Order,
     if !is_of_tkestack(order.source.kind) || order.part != Part::Member {
         return Ok(order);
     }
-    for (kind, source) in [("Secret", BrokerInfoSource::Secret), ("ConfigMap", BrokerInfoSource::ConfigMap)] {
-        if tools.server.find(&place(kind)).await?.is_some() {
-            return Ok(Order { join_info: Some(reference(source)), ..order });
+    for source in [BrokerInfoSource::Secret, BrokerInfoSource::ConfigMap].map(published) {
+        if tools.server.find(&place(&source)).await?.is_some() {
+            return Ok(Order { join_info: Some(source), ..order });
         }
     }
     Ok(order)
-}
-
-fn place(kind: &str) -> ObjectRef {
-    ObjectRef::namespaced("v1", kind, BROKER_NAMESPACE, BROKER_INFO)
-}
-
-fn reference(kind: BrokerInfoSource) -> BrokerInfoRef {
-    BrokerInfoRef {
-        kind,
-        name: BROKER_INFO.to_owned(),
-        namespace: BROKER_NAMESPACE.to_owned(),
-        key: BROKER_INFO_KEY.to_owned(),
-    }
 }
 
 fn missing() -> Failure {
@@ -91,7 +77,7 @@ async fn publish(
     config: &BrokerConfig,
     steps: &mut Record,
 ) -> Result<(), Failure> {
-    let info = read_broker_info(server, &reference(BrokerInfoSource::Secret)).await?;
+    let info = read_broker_info(server, &published(BrokerInfoSource::Secret)).await?;
     let manifest = broker_info_config_map(&info, config, &order.source);
     server.apply(manifest.as_value()).await?;
     let exposed = format!(
@@ -105,7 +91,7 @@ async fn publish(
 
 /// Takes back what was published before, if it was by us.
 pub(super) async fn withdraw(server: &Server) -> Result<(), trieste_deploy::DeployError> {
-    let place = place("ConfigMap");
+    let place = place(&published(BrokerInfoSource::ConfigMap));
     let is_ours = |map: &serde_json::Value| map["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
     match server.find(&place).await? {
         Some(map) if is_ours(&map) => server.delete(&place).await.map(drop),

@@ -11,9 +11,11 @@
 //! The files in `control/crds/` are the output of `trieste crds`, with and without `--tkestack`; the test
 //! `control/tests/all/crds.rs` says when they are stale.
 
+mod envelope;
 mod fabric;
 mod structural;
 
+use envelope::envelope;
 pub use fabric::{fabric, tkestack};
 use serde_json::{Value, json};
 
@@ -107,28 +109,7 @@ fn definition<T: Resource + schemars::JsonSchema>(columns: &[Column]) -> Value {
     if !columns.is_empty() {
         version["additionalPrinterColumns"] = columns.iter().map(Column::to_value).collect();
     }
-    let mut names = json!({
-        "kind": kind.as_str(),
-        "listKind": format!("{kind}List"),
-        "plural": kind.plural(),
-        "singular": kind.as_str().to_lowercase(),
-    });
-    if !kind.short_names().is_empty() {
-        names["shortNames"] = json!(kind.short_names());
-    }
-    let mut definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{}.{}", kind.plural(), kind.group())},
-        "spec": {
-            "group": kind.group(),
-            "names": names,
-            "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
-            "versions": [version],
-        },
-    });
-    definition.sort_all_objects();
-    definition
+    envelope(kind, &version)
 }
 
 impl Column {
