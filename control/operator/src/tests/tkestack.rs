@@ -153,6 +153,7 @@ fn a_mistake_in_one_part_does_not_concern_the_other() {
 fn fields_without_a_value_are_missing() {
     let empty = json!({"joinConfig": {"imageOverrideArr": null, "customDomains": null, "clusterID": null}});
     assert_eq!(spec(&empty), spec(&json!({"joinConfig": {}})));
+    assert_eq!(spec(&json!({"action": "", "joinConfig": {}})), spec(&json!({"joinConfig": {}})));
 }
 
 #[test]

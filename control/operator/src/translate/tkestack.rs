@@ -77,6 +77,10 @@ pub fn of_part(spec: &Map<String, Value>, part: Part) -> Map<String, Value> {
 pub fn translate(spec: &Map<String, Value>, source: BrokerInfoSource) -> Result<Translated, FieldError> {
     let mut spec = Value::Object(spec.clone());
     remove_nulls(&mut spec);
+    if let Some(fields) = spec.as_object_mut().filter(|fields| fields.get("action") == Some(&Value::from("")))
+    {
+        fields.remove("action");
+    }
     let spec: TkestackSpec = serde_path_to_error::deserialize(&spec)
         .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))?;
     let mut warnings = Vec::new();
