@@ -384,7 +384,7 @@ impl Cluster {
 }
 
 /// The condition of this type in an object's status.
-pub(super) fn condition(object: &Value, kind: &str) -> Option<Value> {
+pub(crate) fn condition(object: &Value, kind: &str) -> Option<Value> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind).cloned()
 }

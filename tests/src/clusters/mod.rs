@@ -36,6 +36,7 @@ mod workload;
 
 pub use audit::Request;
 pub use cluster::Cluster;
+pub(crate) use cluster::condition;
 pub use fabric::Clusters;
 pub use footprint::Footprint;
 pub use names::{Asker, C_LIBRARIES, RELOADED};

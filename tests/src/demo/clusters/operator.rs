@@ -5,18 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use trieste_deploy::objects::names::{BROKER_INFO, BROKER_NAMESPACE, OPERATOR};
 
-use crate::clusters::{Cluster, ClusterSet, MEMBER};
+use crate::clusters::{Cluster, ClusterSet, MEMBER, condition};
 use crate::demo::Options;
 use crate::demo::screen::Screen;
 use crate::wait::eventually;
 
-/// The operator's namespace, Deployment and field manager.
-const OPERATOR: &str = "trieste-operator";
-/// The namespace of the broker.
-const BROKER: &str = "submariner-k8s-broker";
-/// The Secret with a broker's join data.
-const INFO: &str = "submariner-broker-info";
 /// How long a Fabric may take, and how long it may take to go.
 const CARRIED_OUT: Duration = Duration::from_secs(240);
 /// How long an edit may take, of a Fabric or of what it has made.
@@ -45,10 +40,10 @@ pub(super) fn install(screen: &Screen, set: &ClusterSet, options: &Options) -> a
         wait_ready(east)
     })?;
     screen.step("west $ kubectl apply -f -      # the Secret that east has published", || {
-        let path = format!("/api/v1/namespaces/{BROKER}/secrets/{INFO}");
+        let path = format!("/api/v1/namespaces/{BROKER_NAMESPACE}/secrets/{BROKER_INFO}");
         let data = east.client().get(&path)?["data"].clone();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": data,
-            "metadata": {"namespace": OPERATOR, "name": INFO}});
+            "metadata": {"namespace": OPERATOR, "name": BROKER_INFO}});
         west.apply(&secret.to_string())?;
         Ok(vec![])
     })?;
@@ -87,13 +82,9 @@ fn wait_ready(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let path = format!("/apis/trieste.io/v1alpha1/fabrics/{}", cluster.name());
     cluster.wait(&format!("{}'s Fabric to be ready", cluster.name()), CARRIED_OUT, || {
         let fabric = cluster.client().get(&path)?;
-        let conditions = fabric["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_ready = |condition: &Value| {
-            condition["type"] == "Ready"
-                && condition["status"] == "True"
-                && condition["observedGeneration"] == fabric["metadata"]["generation"]
-        };
-        anyhow::ensure!(conditions.iter().any(is_ready), "{}", fabric["status"]);
+        let ready = condition(&fabric, "Ready").unwrap_or_default();
+        let is_about_now = ready["observedGeneration"] == fabric["metadata"]["generation"];
+        anyhow::ensure!(ready["status"] == "True" && is_about_now, "{}", fabric["status"]);
         Ok(())
     })?;
     let shown = cluster.kubectl(&["get", "fabrics"])?.success()?;

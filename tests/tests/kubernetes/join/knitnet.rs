@@ -140,11 +140,7 @@ fn carried_out(east: &Bed, west: &Bed) {
     publish(east, &json!("ConfigMap"));
     for (bed, path) in [(west, MEMBER), (east, BROKER)] {
         bed.client.delete(path).unwrap();
-        eventually(&format!("{path} to go"), PASS, || match bed.client.find(path)? {
-            None => Ok(()),
-            Some(found) => anyhow::bail!("{}", found["status"]),
-        })
-        .unwrap();
+        bed.wait_gone(path);
     }
     let copied = format!("/api/v1/namespaces/{BROKER_NAMESPACE}/configmaps/submariner-broker-info");
     west.client.delete(&copied).unwrap();

@@ -100,8 +100,12 @@ impl Bed {
     }
 
     fn wait_fabric_gone(&self, name: &str) {
-        let path = format!("/apis/trieste.io/v1alpha1/fabrics/{name}");
-        eventually(&format!("{name} to go"), PASS, || match self.client.find(&path)? {
+        self.wait_gone(&format!("/apis/trieste.io/v1alpha1/fabrics/{name}"));
+    }
+
+    /// Waits until a resource that was deleted is gone.
+    pub(super) fn wait_gone(&self, path: &str) {
+        eventually(&format!("{path} to go"), PASS, || match self.client.find(path)? {
             None => Ok(()),
             Some(found) => anyhow::bail!("{}", found["status"]),
         })
