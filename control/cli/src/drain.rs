@@ -55,6 +55,8 @@ async fn drain(store: &impl Store, namespace: &str, args: &DrainArgs) -> anyhow:
     }
     let written = modify(store, &key, |gateway| {
         let annotations = &mut gateway.metadata.annotations;
+        // From now on it is whoever asks that decides.
+        annotations.remove(annotation::DRAINED_FOR_UPDATE);
         if args.undo {
             annotations.remove(annotation::DRAIN);
         } else {

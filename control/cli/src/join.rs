@@ -250,7 +250,7 @@ pub(super) async fn run(args: &JoinArgs, output: &mut Output) -> anyhow::Result<
     printer.remark(Outcome::Success, &format!("{} indicates broker is at {url}", file.display()));
     let plan =
         join::prepare(&local, &broker, &options, &mut Terminal, &mut printer).await.map_err(explained)?;
-    join::carry_out(&local, &broker, &plan, &mut printer).await.map_err(explained)?;
+    join::execute(&local, &broker, &plan, &mut printer).await.map_err(explained)?;
     let joined = format!(
         "Cluster \"{}\" has joined; trieste show connections tells who answers",
         plan.member.cluster_id

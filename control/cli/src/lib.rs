@@ -3,6 +3,7 @@
 //! ```text
 //!   trieste deploy-broker clusters find one another here
 //!   trieste join          a cluster becomes a member
+//!   trieste upgrade       a member is brought to this version, its gateways one by one
 //!   trieste uninstall     a cluster leaves, or is a broker no longer
 //!   trieste recover-broker-info
 //!                         what clusters join with, written anew
@@ -60,6 +61,7 @@ mod store_errors;
 mod table;
 mod trace;
 mod uninstall;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -87,6 +89,12 @@ enum Command {
     ///
     /// Everything is checked before anything is changed, and the command can be repeated at any time.
     Join(Box<join::JoinArgs>),
+    /// Bring a member to this command's version, gateway by gateway
+    ///
+    /// Every choice of the join is kept, and no join file is needed. Each gateway is drained before its pod is replaced, and the next
+    /// one is not touched before all is well: where there are two, no connection breaks. Going back is this command of the
+    /// earlier version.
+    Upgrade(Box<upgrade::UpgradeArgs>),
     /// Take a cluster out of its set, or a broker away
     ///
     /// Cleans the nodes, leaves the broker, and removes every object; a run that was interrupted is finished by the
@@ -107,7 +115,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Have a gateway hand its flows over to the others of its cluster, before it is stopped
     ///
-    /// `trieste show gateways` says how far it is: draining, then drained. It stays so until --undo, restarts included.
+    /// `trieste show gateways` says how far it is: draining, then drained. It stays so until --undo, or until it is stopped in order:
+    /// when it starts again it takes flows.
     Drain(Box<drain::DrainArgs>),
     /// Let other clusters reach something of this one
     Export(export::ExportArgs),
@@ -173,6 +182,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
         Command::Join(args) => in_runtime(join::run(&args, &mut output)),
+        Command::Upgrade(args) => in_runtime(upgrade::run(&args, &mut output)),
         Command::Uninstall(args) => in_runtime(uninstall::run(&args, &mut output)),
         Command::RemoveMember(args) => in_runtime(uninstall::remove_member(&args, &mut output)),
         Command::RecoverBrokerInfo(args) => in_runtime(recover::run(&args, &output)),

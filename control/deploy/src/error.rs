@@ -99,6 +99,11 @@ impl DeployError {
         }
     }
 
+    /// Returns `true` if a server was away, or busy: the same may succeed a moment later.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Api { code: None | Some(429 | 500..), .. })
+    }
+
     /// Whether a server answered that there is no such object, kind or namespace.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Api { code: Some(404), .. })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   prepare: discover ──▶ ask the broker ──▶ check ──▶ Plan          changes nothing
-//!   carry_out: account on the broker ──▶ objects ──▶ node label ──▶ wait
+//!   execute: account on the broker ──▶ objects ──▶ node label ──▶ wait
 //! ```
 //!
 //! The broker's side comes first: what the cluster's objects need is there before they are. Run again, both sides end
@@ -21,7 +21,9 @@ mod upstreams;
 mod wait;
 
 pub use clusterset::ClustersetIps;
+pub(crate) use earlier::cidrs;
 pub use earlier::{Earlier, earlier, earlier_registered, kept};
+pub(crate) use gather::carried_out;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
@@ -44,6 +46,7 @@ use crate::object_ref::ObjectRef;
 use crate::objects::names::SUBMARINER;
 use crate::objects::{self, BrokerAccess, Manifest, MemberOptions, OvnLayout};
 use crate::preflight::{self, conclude};
+use crate::roll;
 use crate::server::Server;
 use crate::service_discovery;
 use crate::shares::{self, Foreign, GLOBALNET, Share, Wish};
@@ -178,7 +181,7 @@ pub async fn prepare(
     findings.extend(gather::role(there.has_our_role, lacks_service_rights));
     let settings = objects::submariner_resource(&member);
     findings.extend(gather::ovn_tls(local, &member).await?);
-    findings.extend([gather::carried_out(here.settings.as_ref()), gather::kept(&options.kept)].concat());
+    findings.extend([carried_out(here.settings.as_ref()), gather::kept(&options.kept)].concat());
     findings.extend(gather::key(local, &member, options.replace_psk).await?);
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;
@@ -229,20 +232,49 @@ fn peers(member: &MemberOptions, drivers: Vec<preflight::Offer>) -> Vec<String> 
 ///
 /// # Errors
 /// [`DeployError`]; what was done stays, and the next run goes on from there.
-pub async fn carry_out(
+pub async fn execute(
     local: &Server,
     broker: &Server,
     plan: &Plan,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let member = install(local, broker, plan, steps).await?;
+    let installed = install(local, broker, plan, steps).await?;
     if plan.patience.is_zero() {
         return Ok(());
     }
-    wait::until_up(local, &member, plan, steps).await
+    wait::until_up(local, &installed, plan, steps).await
 }
 
-/// Installs what was planned, and does not wait until it runs. Returns the member's choices as they became.
+/// What was installed.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    /// The member's choices as they became.
+    pub member: MemberOptions,
+    /// The DaemonSets as they are to be once their pods are replaced; none if there is nothing to replace.
+    held: Vec<Manifest>,
+}
+
+/// Replaces the gateways' pods one by one, each drained first, where what was installed changes them: after the route agents are
+/// up. Each step may take `limit`.
+///
+/// # Errors
+/// [`DeployError::NotInTime`] if the route agents or a gateway do not become well: no further gateway is touched, and the next run
+/// goes on from there; [`DeployError`] if the server refuses, or does not answer.
+pub async fn replace_gateways(
+    local: &Server,
+    installed: &Installed,
+    limit: Duration,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    if installed.held.is_empty() {
+        return Ok(());
+    }
+    wait::for_route_agents(local, &installed.member, limit, steps).await?;
+    wait::replace_gateways(local, installed, limit, steps).await
+}
+
+/// Installs what was planned, and does not wait until it runs. Gateways that are there and ready go on as they are until
+/// [`replace_gateways`], unless nobody is to wait.
 ///
 /// # Errors
 /// [`DeployError`]; what was done stays, and the next run goes on from there.
@@ -251,7 +283,7 @@ pub async fn install(
     broker: &Server,
     plan: &Plan,
     steps: &mut dyn Steps,
-) -> Result<MemberOptions, DeployError> {
+) -> Result<Installed, DeployError> {
     let member = match plan.left {
         None => registered_member(broker, plan, steps).await?,
         Some(_) => plan.member.clone(),
@@ -269,15 +301,19 @@ pub async fn install(
         define(local, &objects::service_import()).await?;
     }
     earlier::unchanged_networks(local, &member).await?;
-    let wanted = plan.objects(&member);
+    let mut wanted = plan.objects(&member);
     if plan.left.is_some() {
         takeover::workloads(local, &member.namespace, &wanted).await?;
     }
+    let held = match plan.patience.is_zero() {
+        true => Vec::new(),
+        false => roll::hold(local, &member.namespace, &mut wanted).await?,
+    };
     let tally = apply_all(local, &wanted).await?;
-    if plan.left.is_none() {
-        let place =
-            ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
-        publish(local, &place, &member).await?;
+    let settings =
+        ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
+    if plan.left.as_ref().is_none_or(|left| !left.contains(&settings)) {
+        publish(local, &settings, &member).await?;
     }
     prune::unwanted(local, &member).await?;
     steps.remark(Outcome::Success, &tally.to_string());
@@ -287,7 +323,7 @@ pub async fn install(
         names::forward(local, &member, steps).await?;
     }
     gateways::label(local, &plan.labels, steps).await?;
-    Ok(member)
+    Ok(Installed { member, held })
 }
 
 /// Registers the member with the broker, and takes the addresses that it is to have.
@@ -399,6 +435,9 @@ fn check(
     let mut findings =
         vec![preflight::version(*major, *minor, version).unless_ignored(options.ignore_requirements)];
     findings.extend(here.obstacles.clone());
+    let skews =
+        here.versions.iter().filter_map(|installed| preflight::skew(installed, env!("CARGO_PKG_VERSION")));
+    findings.extend(skews.map(|finding| finding.unless_ignored(options.ignore_requirements)));
     findings.extend(preflight::identity(
         &member.cluster_id,
         &here.uid,

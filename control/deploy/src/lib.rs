@@ -21,11 +21,13 @@ pub mod preflight;
 pub mod psk;
 pub mod recover;
 pub mod remove_member;
+mod roll;
 mod server;
 mod service_discovery;
 mod services;
 pub mod shares;
 pub mod uninstall;
+pub mod upgrade;
 
 pub use apply::{Tally, apply_all};
 pub use cluster_dns::{ServerBlock, server_blocks};

@@ -9,7 +9,7 @@ use crate::server::Server;
 pub(crate) const MOST: usize = 12;
 
 /// Returns nodes that are not ready and on which a pod of an application is to run: waiting for them is in vain.
-pub(crate) async fn away_with(
+pub(crate) async fn not_ready_with(
     server: &Server,
     namespace: &str,
     app: &str,

@@ -5,6 +5,7 @@ mod identity;
 mod networks;
 mod nodes;
 mod requirements;
+mod versions;
 
 use trieste_control::steps::{Outcome, Steps};
 
@@ -17,6 +18,8 @@ pub use requirements::{
     Offer, active_gateways, cable, canonical, drivers, former_driver, globalnet, image, plugin, rights,
     version,
 };
+pub(crate) use versions::is_other_minor;
+pub use versions::skew;
 
 use crate::error::DeployError;
 

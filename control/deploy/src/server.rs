@@ -206,6 +206,38 @@ impl Server {
         Ok(applied)
     }
 
+    /// Makes an object be as this one says, as [`Self::apply`], and takes no note of it: what was noted of it before stays the last
+    /// word on whether somebody else has changed it.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) async fn apply_unnoted(&self, object: &Value) -> Result<(), DeployError> {
+        let unnoted = Self { journal: None, force: self.force || self.journal.is_some(), ..self.clone() };
+        unnoted.apply(object).await.map(drop)
+    }
+
+    /// Returns `true` if applying an object would change a part of the one that was found.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub(crate) async fn would_change(
+        &self,
+        object: &Value,
+        found: &Value,
+        part: &str,
+    ) -> Result<bool, DeployError> {
+        let Some(place) = ObjectRef::of(object) else { return Ok(false) };
+        // What the command has applied and the operator does not want goes in a second step.
+        if self.manager != FIELD_MANAGER && managers::was_applied_by_command(found) {
+            return Ok(true);
+        }
+        // Whose fields they are is for the application itself.
+        let path = format!("{}?fieldManager={}&force=true&dryRun=All", place.path(), self.manager);
+        let body = Some(("application/apply-patch+yaml", object));
+        let after = self.call(Method::PATCH, &path, body, &format!("trying out {place}")).await?;
+        Ok(after.pointer(part) != found.pointer(part))
+    }
+
     /// Applies an object under the name of this manager.
     async fn patch(
         &self,

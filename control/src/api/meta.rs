@@ -69,6 +69,9 @@ pub mod annotation {
     pub const EXTRA_CIDRS: &str = "trieste.io/extra-cidrs";
     /// Ours, on Gateway objects: `true` asks that gateway to hand its flows over to others.
     pub const DRAIN: &str = "trieste.io/drain";
+    /// Ours, on Gateway objects beside [`DRAIN`]: that the drain belongs to the replacement of gateways' pods one by one, which ends
+    /// it.
+    pub const DRAINED_FOR_UPDATE: &str = "trieste.io/drained-for-update";
     /// Ours, on Gateway objects: how many connections the status has no space for; a [`LeftOut`](crate::api::LeftOut) as
     /// JSON, absent if all are there.
     pub const CONNECTIONS_LEFT_OUT: &str = "trieste.io/connections-left-out";

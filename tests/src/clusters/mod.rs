@@ -44,5 +44,5 @@ pub use node::Node;
 pub use plan::{ClusterShape, ProxyMode};
 pub use set::{ClusterSet, MEMBER};
 pub use site::{HEADLESS as GLOBALNET_HEADLESS, globalnet_site};
-pub use witness::{Cost, PodFlow, Witness, seen_within, worst};
+pub use witness::{Cost, Costs, PodFlow, Witness, seen_within, worst};
 pub use workload::{Pod, PodShape, RESPONDER_PORT, TOOLS_IMAGE};

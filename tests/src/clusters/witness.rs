@@ -8,7 +8,7 @@ use super::{Cluster, Clusters, Pod};
 use crate::cables;
 use crate::capture::{Capture, Frames};
 use crate::command::Run;
-use crate::flow::{Flow, Mark};
+use crate::flow::{Flow, FlowOutage, Mark};
 use crate::lab::Lab;
 
 /// What every packet of a flow carries, for the capture to look for.
@@ -53,11 +53,37 @@ impl PodFlow {
     }
 }
 
+/// What flows lose, from a moment on.
+#[derive(Debug)]
+pub struct Costs<'a> {
+    flows: &'a [PodFlow],
+    marks: Vec<Mark>,
+}
+
+impl<'a> Costs<'a> {
+    /// Begins to count.
+    pub fn begin(flows: &'a [PodFlow]) -> Self {
+        Self { flows, marks: flows.iter().map(|one| one.flow.now()).collect() }
+    }
+
+    /// Returns what each flow has lost, for people.
+    ///
+    /// # Errors
+    /// If a flow has ended.
+    pub fn lines(&self) -> anyhow::Result<Vec<String>> {
+        self.each(|flow, seen| format!("{}: {} packets, {} lost", flow.name, seen.sent, seen.lost))
+    }
+
+    fn each<T>(&self, of: impl Fn(&PodFlow, &FlowOutage) -> T) -> anyhow::Result<Vec<T>> {
+        let pairs = self.flows.iter().zip(&self.marks);
+        pairs.map(|(one, mark)| Ok(of(one, &one.flow.since(*mark)?))).collect()
+    }
+}
+
 /// Looks at flows, and at what crosses the bridges between the nodes, from now until [`Witness::finish`].
 #[derive(Debug)]
 pub struct Witness<'a> {
-    flows: &'a [PodFlow],
-    marks: Vec<Mark>,
+    costs: Costs<'a>,
     started: Instant,
     captures: Vec<Look>,
 }
@@ -86,8 +112,7 @@ impl<'a> Witness<'a> {
             let capture = Capture::start(lab, clusters.fabric(), &bridge, &filter)?;
             captures.push(Look { bridge, capture, remote });
         }
-        let marks = flows.iter().map(|one| one.flow.now()).collect();
-        Ok(Self { flows, marks, started: Instant::now(), captures })
+        Ok(Self { costs: Costs::begin(flows), started: Instant::now(), captures })
     }
 
     /// What each flow lost.
@@ -96,12 +121,10 @@ impl<'a> Witness<'a> {
     /// If a marker, or a packet to or from a pod of another cluster, was seen in clear; and as [`Capture::finish`].
     pub fn finish(self) -> anyhow::Result<Vec<Cost>> {
         let took = self.started.elapsed();
-        let cost = |(one, mark): (&PodFlow, &Mark)| {
-            let seen = one.flow.since(*mark)?;
+        let costs = self.costs.each(|_, seen| {
             let (sent, lost, longest_gap) = (seen.sent, seen.lost, seen.longest());
-            Ok(Cost { took, sent, lost, late: seen.late, longest_gap })
-        };
-        let costs: anyhow::Result<Vec<_>> = self.flows.iter().zip(&self.marks).map(cost).collect();
+            Cost { took, sent, lost, late: seen.late, longest_gap }
+        });
         for Look { bridge, capture, remote } in self.captures {
             let frames = capture.finish()?;
             nothing_in_clear(&frames, &remote).with_context(|| format!("on the bridge {bridge}"))?;

@@ -83,6 +83,7 @@ fn show(screen: &Screen, set: &ClusterSet, options: &Options) -> anyhow::Result<
     screen.quote(&shown);
     if options.operator {
         operator::edit(screen, west)?;
+        operator::upgrade(screen, set, &actors)?;
     }
     if options.keep {
         east.lab().keep()?;

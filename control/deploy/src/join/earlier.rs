@@ -258,7 +258,7 @@ impl Earlier {
         let Some(reference) = container["image"].as_str() else { return };
         let (image, policy) = (Image::new(reference), member.image.pull_policy);
         let is_same_version = self.gateway["metadata"]["labels"][VERSION_LABEL] == env!("CARGO_PKG_VERSION");
-        member.image = if is_same_version { image } else { Image::of(Some(image.repository()), None) };
+        member.image = if is_same_version { image } else { image.with_version(env!("CARGO_PKG_VERSION")) };
         let policy = match container["imagePullPolicy"].as_str() {
             Some(word) => word.parse().unwrap_or(policy),
             None => policy,
@@ -266,7 +266,12 @@ impl Earlier {
         member.image.pull_policy = policy;
     }
 
-    fn spec(&self, field: &str) -> &Value {
+    /// Returns the Submariner object.
+    pub(crate) const fn submariner(&self) -> &Value {
+        &self.submariner
+    }
+
+    pub(crate) fn spec(&self, field: &str) -> &Value {
         &self.submariner["spec"][field]
     }
 }
@@ -284,7 +289,7 @@ pub fn kept(fresh: &MemberOptions, settled: &MemberOptions) -> Vec<String> {
 }
 
 /// Reads the CIDRs in a list of ours, or of upstream's operator; what is none is left out.
-fn cidrs(text: &str) -> Vec<IpNet> {
+pub(crate) fn cidrs(text: &str) -> Vec<IpNet> {
     words(text).filter_map(|cidr| cidr.parse().ok()).collect()
 }
 

@@ -1,5 +1,7 @@
 //! What a join reads before it decides.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use trieste_control::api::{ClusterSpec, EndpointSpec, Fabric};
 
@@ -10,8 +12,8 @@ use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{
-    GATEWAY, GATEWAY_LABEL, MEMBER_ROLE, OVN_TLS_SECRET, PLUGIN_SYNC, PSK_SECRET, ROUTE_AGENT, SUBMARINER,
-    cluster_account,
+    GATEWAY, GATEWAY_LABEL, MANAGED_BY_LABEL, MEMBER_ROLE, OVN_TLS_SECRET, PLUGIN_SYNC, PSK_SECRET,
+    ROUTE_AGENT, SUBMARINER, TRIESTE, VERSION_LABEL, cluster_account,
 };
 use crate::objects::{Manifest, MemberOptions, Secret};
 use crate::preflight::{self, Finding, GatewayNodes, Membership, Offer, Others, Registration};
@@ -28,6 +30,8 @@ pub(super) struct Here {
     /// The UID of `kube-system`: a cluster's identity for as long as it lives.
     pub(super) uid: String,
     pub(super) nodes: Vec<Value>,
+    /// The versions of our gateways' pods.
+    pub(super) versions: BTreeSet<String>,
     /// Pods of the nodes that run gateways, or may.
     pub(super) gateway_pods: Vec<Value>,
     pub(super) membership: Option<Membership>,
@@ -257,7 +261,12 @@ pub(super) async fn from_cluster(local: &Server, member: &MemberOptions) -> Resu
     let submariner =
         ObjectRef::namespaced("submariner.io/v1alpha1", "Submariner", &member.namespace, SUBMARINER);
     let submariner = local.find(&submariner).await?;
+    let of_gateways = format!("labelSelector=app%3D{GATEWAY}");
+    let pods = local.list("v1", "Pod", Some(&member.namespace), &of_gateways).await?;
+    let labels = pods.iter().map(|pod| &pod["metadata"]["labels"]);
+    let ours = labels.filter(|labels| labels[MANAGED_BY_LABEL] == TRIESTE);
     Ok(Here {
+        versions: ours.filter_map(|labels| labels[VERSION_LABEL].as_str().map(str::to_owned)).collect(),
         version: local.version().await?,
         uid: uid.to_owned(),
         gateway_pods: gateway_pods(local, &nodes).await?,
@@ -277,7 +286,7 @@ fn membership(submariner: &Value) -> Option<Membership> {
 
 /// Returns that the operator carries out the Submariner object, which says itself what is wanted: a command would change it below the
 /// hands of who wrote it.
-pub(super) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
+pub(crate) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
     let mut finalizers =
         settings.and_then(|object| object["metadata"]["finalizers"].as_array()).into_iter().flatten();
     if !finalizers.any(|finalizer| finalizer == Fabric::MEMBER_FINALIZER) {
@@ -347,7 +356,24 @@ pub(super) async fn rights(
     manifests: &[Manifest],
 ) -> Result<Vec<(&'static str, ObjectRef, String)>, DeployError> {
     let node = ObjectRef::cluster_wide("v1", "Node", GATEWAY_LABEL);
-    missing_rights(local, manifests, &[("patch", node)]).await
+    let mut others = vec![("patch", node)];
+    // What replacing gateways one by one takes.
+    let namespace = manifests
+        .iter()
+        .find(|manifest| manifest.name() == GATEWAY)
+        .and_then(|manifest| ObjectRef::of(manifest.as_value())?.namespace);
+    for (verb, version, kind) in [
+        ("delete", "v1", "Pod"),
+        ("patch", "submariner.io/v1", "Gateway"),
+        ("list", "apps/v1", "ControllerRevision"),
+    ] {
+        others.extend(
+            namespace
+                .as_ref()
+                .map(|namespace| (verb, ObjectRef::namespaced(version, kind, namespace, GATEWAY))),
+        );
+    }
+    missing_rights(local, manifests, &others).await
 }
 
 /// What the account of the join file lacks.

@@ -32,7 +32,10 @@ pub async fn prepare_registered(
     let here = gather::from_cluster(local, &options.member).await?;
     let mut member = complete(&options.member, &network);
     let (driver, former) = (&member.cable_driver, member.former_cable_driver.as_deref());
-    member.former_cable_driver = preflight::former_driver(driver, driver_before, former, &there.drivers);
+    // Of a broker that does not answer it is not known whether all have changed from it.
+    if unread.is_none() {
+        member.former_cable_driver = preflight::former_driver(driver, driver_before, former, &there.drivers);
+    }
     let mut plan = Plan {
         member,
         broker: Vec::new(),

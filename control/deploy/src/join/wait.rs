@@ -6,31 +6,32 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use trieste_control::steps::{Outcome, Steps};
 
-use super::Plan;
+use super::{Installed, Plan};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::MemberOptions;
 use crate::objects::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, PLUGIN_SYNC, ROUTE_AGENT, SPIDERPOOL_SYNC,
 };
-use crate::pods::{MOST, away_with, counts, pods};
+use crate::pods::{MOST, counts, not_ready_with, pods};
+use crate::roll;
 use crate::server::{POLL, Server};
 
+/// How long the next pods of a DaemonSet may take after some were replaced, whatever was given for all of them.
+const WAVE: Duration = Duration::from_secs(60);
 /// How long cables to other clusters may take before they are told instead of waited for: ours.
 const CABLES: Duration = Duration::from_secs(15);
 
 /// Waits for the route agents, the gateways and the word of the active one.
 pub(super) async fn until_up(
     local: &Server,
-    member: &MemberOptions,
+    installed: &Installed,
     plan: &Plan,
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
-    let patience = plan.patience;
+    let (member, patience) = (&installed.member, plan.patience);
     let until = Instant::now() + patience;
-    steps.begin("Waiting for the route agents");
-    rolled_out(local, member, ROUTE_AGENT, until, patience, steps).await?;
-    steps.end(Outcome::Success);
+    for_route_agents(local, member, patience, steps).await?;
     if member.has_ovn() {
         steps.begin("Waiting for the workers on OVN's database");
         rolled_out(local, member, PLUGIN_SYNC, until, patience, steps).await?;
@@ -53,14 +54,46 @@ pub(super) async fn until_up(
         }
         steps.end(Outcome::Success);
     }
+    replace_gateways(local, installed, patience, steps).await?;
     if !plan.has_gateway {
         return Ok(());
     }
+    // What was replaced one by one has had its own time.
+    let until = until.max(Instant::now() + CABLES);
     steps.begin("Waiting for the gateway");
     rolled_out(local, member, GATEWAY, until, patience, steps).await?;
     let name = active(local, member, until, patience).await?;
     steps.remark(Outcome::Success, &format!("Gateway {name} is active"));
     connected(local, member, &name, &plan.peers, patience.min(CABLES), steps).await?;
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// Waits for the route agents.
+pub(super) async fn for_route_agents(
+    local: &Server,
+    member: &MemberOptions,
+    patience: Duration,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    steps.begin("Waiting for the route agents");
+    rolled_out(local, member, ROUTE_AGENT, Instant::now() + patience, patience, steps).await?;
+    steps.end(Outcome::Success);
+    Ok(())
+}
+
+/// Replaces the gateways' pods where they are held, and lets Kubernetes replace them again from then on.
+pub(super) async fn replace_gateways(
+    local: &Server,
+    installed: &Installed,
+    limit: Duration,
+    steps: &mut dyn Steps,
+) -> Result<(), DeployError> {
+    if installed.held.is_empty() {
+        return Ok(());
+    }
+    steps.begin("Replacing the gateways one by one");
+    roll::run(local, &installed.member.namespace, &installed.held, limit, steps).await?;
     steps.end(Outcome::Success);
     Ok(())
 }
@@ -116,12 +149,19 @@ async fn rolled_out(
     steps: &mut dyn Steps,
 ) -> Result<(), DeployError> {
     let place = ObjectRef::namespaced("apps/v1", "DaemonSet", &member.namespace, name);
+    let (mut until, mut most) = (until, 0);
     loop {
         let set = local.find(&place).await?.unwrap_or_default();
         if is_rolled_out(&set, 0) {
             return Ok(());
         }
-        let waits = away_with(local, &member.namespace, name).await?;
+        // Some at a time, in a cluster of many nodes: each time counts anew.
+        let updated = set["status"]["updatedNumberScheduled"].as_u64().unwrap_or(0);
+        if updated > most {
+            until = until.max(Instant::now() + patience.min(WAVE));
+            most = updated;
+        }
+        let waits = not_ready_with(local, &member.namespace, name).await?;
         if !waits.is_empty() && is_rolled_out(&set, waits.len() as u64) {
             let shown: Vec<&str> = waits.iter().map(String::as_str).take(MOST).collect();
             let text = format!(

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use trieste_control::settings::Program;
 
 use super::names::{BROKER_SECRET, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
 use super::pod::{Daemon, NETWORK, RINGS, Volume, common_variables, daemon_selector, path, variable};
-use super::{Manifest, MemberOptions, OuterIo, Secret};
+use super::{Manifest, MemberOptions, OuterIo, Secret, settings};
 
 /// A planned handover takes up to 3 s until a successor has taken over, and some more to say good-bye; what is slower
 /// is killed, and its successor waits for the Lease to expire.
@@ -33,7 +34,13 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         max_unavailable: json!(1),
         grace_seconds: GRACE_SECONDS,
         capabilities: capabilities(options),
-        annotations: key_checksum(&options.psk).map(|sum| (PSK_CHECKSUM, sum)).into_iter().collect(),
+        annotations: [
+            key_checksum(&options.psk).map(|sum| (PSK_CHECKSUM, sum)),
+            settings::restarts_for(options, Program::Gateway),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
     };
     daemon.manifest()
 }

@@ -54,6 +54,15 @@ impl Image {
         self
     }
 
+    /// Returns the same image of another version.
+    #[must_use]
+    pub fn with_version(mut self, version: &str) -> Self {
+        let name = self.reference.rfind('/').map_or(0, |slash| slash + 1);
+        let end = self.reference[name..].find([':', '@']).map_or(self.reference.len(), |end| name + end);
+        self.reference = format!("{}:{version}", &self.reference[..end]);
+        self
+    }
+
     /// What stands before the image's name; empty without a slash.
     pub fn repository(&self) -> &str {
         self.reference.rsplit_once('/').map_or("", |(repository, _)| repository)
@@ -111,6 +120,10 @@ mod tests {
         let image = Image::of(Some("registry.example.com:5000/net/"), Some("1.2"));
         assert_eq!(image.reference, "registry.example.com:5000/net/trieste:1.2");
         assert_eq!((image.repository(), image.version()), ("registry.example.com:5000/net", "1.2"));
+        for reference in ["r:5000/n/own:1", "r:5000/n/own@sha256:abc", "r:5000/n/own"] {
+            assert_eq!(Image::new(reference).with_version("2").reference, "r:5000/n/own:2");
+        }
+        assert_eq!(Image::new("trieste").with_version("2").reference, "trieste:2");
         let digest = Image::new("r/trieste@sha256:abc");
         assert_eq!((digest.repository(), digest.version()), ("r", "sha256:abc"));
         assert_eq!((Image::new("trieste").repository(), Image::new("trieste").version()), ("", "latest"));

@@ -114,6 +114,8 @@ pub const OVN_DATABASES: &str = "trieste.io/ovn-databases";
 /// The annotation of gateway pods that is another one when the pre-shared key is another one: a gateway reads the key
 /// when it starts, so that a new key has to start new ones.
 pub const PSK_CHECKSUM: &str = "trieste.io/psk-checksum";
+/// On pods: a checksum of those settings that take effect when their program starts, so that other ones make other pods.
+pub const SETTINGS_CHECKSUM: &str = "trieste.io/settings-checksum";
 
 /// The ServiceAccount of a member on the broker.
 pub fn cluster_account(cluster_id: &str) -> String {

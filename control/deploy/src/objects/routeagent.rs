@@ -1,13 +1,14 @@
 //! The route agent's DaemonSet.
 
 use serde_json::{Value, json};
+use trieste_control::settings::Program;
 
 use super::names::ROUTE_AGENT;
 use super::pod::{
     Daemon, NETWORK, Volume, check, clusterset_ip_ranges, common_variables, daemon_selector, field,
     init_container, path, variable,
 };
-use super::{Manifest, MemberOptions, networks, plugin};
+use super::{Manifest, MemberOptions, networks, plugin, settings};
 
 const PROGRAM: &str = "trieste-routeagent";
 
@@ -54,11 +55,11 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
             Volume::sysctls(),
         ],
         node_selector: daemon_selector(options, &[]),
-        // A node's routes stay while its agent is exchanged.
+        // A node's routes stay while its agent is replaced.
         max_unavailable: json!("100%"),
         grace_seconds: GRACE_SECONDS,
         capabilities: NETWORK,
-        annotations: Vec::new(),
+        annotations: settings::restarts_for(options, Program::RouteAgent).into_iter().collect(),
     };
     daemon.manifest()
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use trieste_control::parse::{Cidrs, parse_bool};
-use trieste_control::settings;
+use trieste_control::settings::{self, Effect, Program};
 
+use super::names::SETTINGS_CHECKSUM;
 use super::{ActiveGateways, Manifest, MemberOptions, OuterIo};
 
 /// Returns the object. What choices have fields for is in it always, so that everybody sees what counts; the rest where it was
@@ -20,6 +22,19 @@ pub(super) fn config_map(options: &MemberOptions) -> Manifest {
     ]);
     data.extend(options.settings.iter().map(|(key, value)| (key.as_str(), value.clone())));
     Manifest::make("v1", "ConfigMap", &options.namespace, settings::OBJECT).with("data", json!(data))
+}
+
+/// Returns the annotation by which a program's pods are replaced when a setting changes that takes effect at a start; `None` where
+/// no such setting is chosen.
+pub(super) fn restarts_for(options: &MemberOptions, program: Program) -> Option<(&'static str, String)> {
+    let is_for_start = |key: &str| {
+        settings::find(key)
+            .is_some_and(|setting| setting.effect == Effect::Restart && setting.programs.contains(&program))
+    };
+    let mut chosen = options.settings.iter().filter(|(key, _)| is_for_start(key)).peekable();
+    chosen.peek()?;
+    let hash = chosen.fold(Sha256::new(), |hash, (key, value)| hash.chain_update(format!("{key}={value}\n")));
+    Some((SETTINGS_CHECKSUM, hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()))
 }
 
 impl MemberOptions {
@@ -73,6 +88,7 @@ impl MemberOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::{GATEWAY, ROUTE_AGENT};
     use super::super::{example, member};
     use super::*;
 
@@ -103,14 +119,18 @@ mod tests {
             options.set(setting.key, "").unwrap();
         }
         assert_eq!(member(&options), plain);
-        options.set("path-probe-interval", "50").unwrap();
-        let differ: Vec<String> = member(&options)
-            .iter()
-            .zip(&plain)
-            .filter(|(new, old)| new != old)
-            .map(|(new, _)| new.to_string())
-            .collect();
-        assert_eq!(differ.len(), 1, "{differ:?}");
+        let differ = |key: &str, value: &str| {
+            let mut options = options.clone();
+            options.set(key, value).unwrap();
+            let pairs = member(&options).into_iter().zip(&plain);
+            let names: Vec<String> =
+                pairs.filter(|(new, old)| new != *old).map(|(new, _)| new.name().to_owned()).collect();
+            names
+        };
+        assert_eq!(differ("path-probe-interval", "50"), [settings::OBJECT]);
+        assert_eq!(differ("workers", "3"), [settings::OBJECT, GATEWAY], "which are replaced one by one");
+        assert_eq!(differ("close-grace", "3"), [settings::OBJECT, ROUTE_AGENT]);
+        assert_eq!(differ("tun-name", "t"), [settings::OBJECT, GATEWAY, ROUTE_AGENT]);
     }
 
     #[test]

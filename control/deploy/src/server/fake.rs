@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -113,12 +114,18 @@ impl Fake {
                 state.objects.insert(path, sent.clone());
                 success(&sent)
             }
+            Method::PATCH if head.uri.query().unwrap_or_default().contains("dryRun=All") => success(&sent),
             Method::PATCH if state.is_deleted(path) => {
                 state.deaf_to -= 1;
                 if state.deaf_to == 0 {
                     state.objects.remove(path);
                 }
                 success(&sent)
+            }
+            Method::PATCH if head.headers[CONTENT_TYPE] == "application/merge-patch+json" => {
+                let Some(object) = state.objects.get_mut(path) else { return failure(404) };
+                merge(object, &sent);
+                success(object)
             }
             Method::PATCH => {
                 state.objects.insert(path.to_owned(), sent.clone());
@@ -196,6 +203,21 @@ impl State {
         let head = if path.starts_with("/apis/") { 4 } else { 3 };
         let is_collection = (path.split('/').count() - head) % 2 == 1;
         if is_collection { success(&json!({"items": items, "metadata": {}})) } else { failure(404) }
+    }
+}
+
+/// Merges a change into an object (RFC 7386).
+fn merge(object: &mut Value, change: &Value) {
+    let Value::Object(fields) = change else { return *object = change.clone() };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (name, value) in fields {
+        if value.is_null() {
+            object.as_object_mut().and_then(|object| object.remove(name));
+        } else {
+            merge(&mut object[name], value);
+        }
     }
 }
 

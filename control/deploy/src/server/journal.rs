@@ -31,9 +31,11 @@ pub struct Change {
     pub wanted: u64,
 }
 
-/// Returns a digest of an object, for this process alone.
+/// Returns a digest of an object, for this process alone. How pods are replaced is no part of it: that differs while they are.
 pub(super) fn digest(object: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
+    let mut object = object.clone();
+    object["spec"].as_object_mut().and_then(|spec| spec.remove("updateStrategy"));
     object.to_string().hash(&mut hasher);
     hasher.finish()
 }

@@ -22,7 +22,7 @@ use crate::objects::MemoryLimit;
 use crate::objects::names::{
     GATEWAY_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, ROUTE_AGENT, TRIESTE, VERSION_LABEL,
 };
-use crate::pods::{away, away_with, counts, pods};
+use crate::pods::{away, counts, not_ready_with, pods};
 use crate::server::{POLL, Server};
 
 /// The label that no node has.
@@ -250,7 +250,7 @@ async fn cleaned(
         if is_done(&set, 0) {
             return Ok(Vec::new());
         }
-        let waits = away_with(server, &options.namespace, &cleaner.name).await?;
+        let waits = not_ready_with(server, &options.namespace, &cleaner.name).await?;
         if !waits.is_empty() && is_done(&set, waits.len() as u64) {
             return Ok(waits);
         }
@@ -408,8 +408,8 @@ mod tests {
                 "labels": {"app": "x-uninstall"}}, "spec": {"nodeName": node}})
         };
         fake.put(pod("a", "gw1"));
-        assert!(away_with(&fake.server(), "ns", "x-uninstall").await.unwrap().is_empty());
+        assert!(not_ready_with(&fake.server(), "ns", "x-uninstall").await.unwrap().is_empty());
         fake.put(pod("b", "gw2"));
-        assert_eq!(away_with(&fake.server(), "ns", "x-uninstall").await.unwrap(), ["gw2"]);
+        assert_eq!(not_ready_with(&fake.server(), "ns", "x-uninstall").await.unwrap(), ["gw2"]);
     }
 }

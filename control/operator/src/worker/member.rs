@@ -42,8 +42,9 @@ pub(super) async fn install(
     let url = config.broker_url.as_ref().unwrap_or(&info.broker_url);
     let broker = (tools.connect)(&login(&info, url, options.member.broker.insecure))?;
     let plan = join::prepare(server, &broker, &options, &mut NoOne, steps).await?;
-    let member = join::install(server, &broker, &plan, steps).await?;
-    Ok(Outcome::Installed(Box::new(Facts { join_info: Some(source.clone()), ..facts(&member) })))
+    let installed = join::install(server, &broker, &plan, steps).await?;
+    join::replace_gateways(server, &installed, STEP_LIMIT, steps).await?;
+    Ok(Outcome::Installed(Box::new(Facts { join_info: Some(source.clone()), ..facts(&installed.member) })))
 }
 
 /// Returns what was found out of a member.

@@ -80,9 +80,10 @@ async fn install_member(
     let broker = (tools.connect)(&login(&translated, &credentials))?;
     let driver = earlier.and_then(|earlier| earlier.cable_driver());
     let plan = join::prepare_registered(server, &broker, (&options, left), driver, steps).await?;
-    let member = join::install(server, &broker, &plan, steps).await?;
+    let installed = join::install(server, &broker, &plan, steps).await?;
+    join::replace_gateways(server, &installed, STEP_LIMIT, steps).await?;
     remark(&translated.warnings, steps);
-    Ok(Facts { status: status(server, &member).await?, ..facts(&member) })
+    Ok(Facts { status: status(server, &installed.member).await?, ..facts(&installed.member) })
 }
 
 async fn install_service_discovery(

@@ -7,13 +7,16 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use trieste_deploy::objects::names::{BROKER_INFO, BROKER_NAMESPACE, OPERATOR};
 
-use crate::clusters::{Cluster, ClusterSet, MEMBER, condition};
+use super::Actors;
+use crate::clusters::{Cluster, ClusterSet, Costs, MEMBER, PodFlow, condition};
 use crate::demo::Options;
 use crate::demo::screen::Screen;
 use crate::wait::eventually;
 
 /// How long a Fabric may take, and how long it may take to go.
 const CARRIED_OUT: Duration = Duration::from_secs(240);
+/// The image that takes the place of the one before: the same programs under another name.
+const NEXT: &str = "localhost/trieste:next";
 /// How long an edit may take, of a Fabric or of what it has made.
 const EDITED: Duration = Duration::from_secs(60);
 
@@ -125,6 +128,57 @@ pub(super) fn edit(screen: &Screen, west: &Cluster) -> anyhow::Result<()> {
             Ok(vec![told])
         },
     )
+}
+
+/// Upgrades a member under traffic, by the operator of another image.
+pub(super) fn upgrade(screen: &Screen, set: &ClusterSet, actors: &Actors) -> anyhow::Result<()> {
+    let west = set.clusters.cluster("west");
+    screen.heading("Upgraded under traffic");
+    screen.step("west $ kubectl patch fabric west      # two gateways", || {
+        let patch = json!({"spec": {"joinConfig": {"gateways": west.nodes().len()}}});
+        west.kubectl(&["patch", "fabric", "west", "--type", "merge", "-p", &patch.to_string()])?.success()?;
+        west.wait("both gateways", CARRIED_OUT, || {
+            let (gateways, _) = west.gateways_and_workers()?;
+            anyhow::ensure!(gateways.len() == west.nodes().len(), "{} nodes have the label", gateways.len());
+            west.gateways_carry()
+        })?;
+        Ok(vec![])
+    })?;
+    let Actors { client, server, .. } = actors;
+    let title = format!(
+        "west $ trieste manifests operator --image {NEXT} | kubectl apply …      # the same programs"
+    );
+    screen.step(&title, || {
+        let gateways =
+            || west.client().get(&format!("/apis/apps/v1/namespaces/{MEMBER}/daemonsets/submariner-gateway"));
+        let image = gateways()?["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        let image = image.as_str().context("the gateways have no image")?;
+        for node in west.nodes() {
+            node.exec(&["ctr", "-n", "k8s.io", "images", "tag", "--force", image, NEXT])?;
+        }
+        let flows = [PodFlow::start(client, server, 0)?, PodFlow::start(server, client, 0)?];
+        let begun = Instant::now();
+        let costs = Costs::begin(&flows);
+        let operator = set.trieste(west).args(["manifests", "operator", "--image", NEXT]).stdout()?;
+        west.kubectl_run().args(["apply", "--server-side", "-f", "-"]).input(operator).stdout()?;
+        west.wait("the gateways to be replaced", CARRIED_OUT, || replaced(&gateways()?))?;
+        let took = begun.elapsed().as_secs_f32();
+        let mut lines = vec![format!("operator, route agents and both gateways replaced after {took:.0} s")];
+        lines.extend(costs.lines()?);
+        Ok(lines)
+    })
+}
+
+/// Makes sure that all gateways are of the next version, and Kubernetes' own rule is in force again.
+fn replaced(set: &Value) -> anyhow::Result<()> {
+    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    let desired = status("desiredNumberScheduled");
+    let is_done = set["spec"]["template"]["spec"]["containers"][0]["image"] == NEXT
+        && set["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+        && status("observedGeneration") >= set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX)
+        && ["updatedNumberScheduled", "numberReady"].iter().all(|field| status(field) == desired);
+    anyhow::ensure!(is_done, "{}", set["status"]);
+    Ok(())
 }
 
 /// Returns the Event about what was repaired.

@@ -260,7 +260,6 @@ impl<'a> Bed<'a> {
         self.east.start_pod(PodShape::on(self.node(&leader), &pod)).unwrap();
     }
 
-    /// The same image under a new tag, as after an upgrade.
     /// East has two gateways, west has one: one cluster joins after the other with another driver, then both with the one that
     /// they had.
     fn the_cable_driver_is_changed(&self, table: &mut Table) {
@@ -290,23 +289,50 @@ impl<'a> Bed<'a> {
         self.wait_well();
     }
 
+    /// The same programs as another image, there and back by `trieste upgrade`: with two gateways nothing on the path of packets
+    /// ends that has not handed them over. And one that nobody has, which goes no further than it is noticed.
     fn images_are_exchanged(&self, table: &mut Table) {
-        for (daemon, bar) in [(GATEWAY, HANDOVER), (ROUTE_AGENT, NOTHING)] {
+        let image = |daemon: &str| {
             let path = format!("/apis/apps/v1/namespaces/{MEMBER}/daemonsets/{daemon}");
             let object = self.east.client().get(&path).unwrap();
-            let old =
-                object["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
-            let new = "localhost/trieste:upgraded";
-            for node in self.east.nodes() {
-                node.exec(&["ctr", "-n", "k8s.io", "images", "tag", "--force", &old, new]).unwrap();
-            }
-            self.fault(table, &format!("rolling update, {daemon}"), bar, || {
-                let image = format!("{daemon}={new}");
-                let target = format!("daemonset/{daemon}");
-                let words = ["set", "image", "-n", MEMBER, &target, &image];
-                self.east.kubectl(&words).unwrap().success().unwrap();
-            });
+            let container = &object["spec"]["template"]["spec"]["containers"][0];
+            container["image"].as_str().unwrap().to_owned()
+        };
+        let (old, new) = (image(GATEWAY), "localhost/trieste:upgraded");
+        for node in self.east.nodes() {
+            node.exec(&["ctr", "-n", "k8s.io", "images", "tag", "--force", &old, new]).unwrap();
         }
+        // Faults before have left fields to others.
+        let upgrade = |words: &[&str]| {
+            let run = self.two.set.trieste(self.east).args(["upgrade", "--force-conflicts"]);
+            run.args(words).timeout(2 * SOON).output().unwrap()
+        };
+        for (what, to) in [("upgrade", new), ("back again", old.as_str())] {
+            self.fault(table, &format!("{what}, route agents and two gateways"), NOTHING, || {
+                let told = upgrade(&["--image", to]);
+                let text = format!("{}{}", told.stdout, told.stderr);
+                assert!(told.status.success(), "{text}\n{}", self.east.explain());
+                // One after the other has handed its flows over, and none was the only one.
+                assert_eq!(text.matches("its pod is replaced; drained before").count(), 2, "{text}");
+                assert!(text.contains(&format!("runs {to}")), "{text}");
+            });
+            assert_eq!((image(GATEWAY), image(ROUTE_AGENT)), (to.to_owned(), to.to_owned()));
+        }
+        self.fault(table, "upgrade to an image that nobody has, and back", NOTHING, || {
+            let told = upgrade(&["--image", "localhost/trieste:nowhere", "--wait-timeout", "10"]);
+            assert!(!told.status.success(), "{}", told.stdout);
+            let next = "everything is applied, and the command can be repeated";
+            assert!(told.stderr.contains("not all pods of") && told.stderr.contains(next), "{}", told.stderr);
+            let gateways = self
+                .east
+                .client()
+                .list(&format!("/api/v1/namespaces/{MEMBER}/pods?labelSelector=app%3D{GATEWAY}"));
+            let gateways = gateways.unwrap();
+            let is_old = |pod: &serde_json::Value| pod["spec"]["containers"][0]["image"] == old.as_str();
+            assert!(gateways.len() == 2 && gateways.iter().all(is_old), "{gateways:#?}");
+            let told = upgrade(&["--image", &old]);
+            assert!(told.status.success(), "{}{}", told.stdout, told.stderr);
+        });
     }
 
     fn the_gateway_node_reboots(&self, table: &mut Table) {

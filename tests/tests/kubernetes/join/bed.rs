@@ -184,7 +184,7 @@ impl Bed {
         };
         let mut steps = Record::default();
         let plan = join::prepare(local, &broker, options, &mut NoOne, &mut steps).await?;
-        join::carry_out(local, &broker, &plan, &mut steps).await?;
+        join::execute(local, &broker, &plan, &mut steps).await?;
         Ok(steps)
     }
 

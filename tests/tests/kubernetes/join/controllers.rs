@@ -1,6 +1,8 @@
 //! The parts of a cluster that a lone API server lacks: what fills token Secrets, runs DaemonSets, Deployments and Jobs, empties namespaces
 //! that are being deleted, and a gateway that publishes itself and, uninstalled, takes that back.
 
+mod gateways;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -147,10 +149,12 @@ fn leave_orphans(server: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every pod of every DaemonSet is ready at once on every node that it is for.
+/// Every pod of every DaemonSet is ready at once on every node that it is for. Only the gateways' are objects.
 fn run_daemon_sets(server: &Client) -> anyhow::Result<()> {
     let nodes = server.list("/api/v1/nodes")?;
-    for set in server.list("/apis/apps/v1/daemonsets")? {
+    let sets = server.list("/apis/apps/v1/daemonsets")?;
+    gateways::run(server, &nodes, sets.iter().find(|set| set["metadata"]["name"] == "submariner-gateway"))?;
+    for set in sets {
         let selector =
             set["spec"]["template"]["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
         let suits =

@@ -42,6 +42,13 @@ pub const OPERATOR_INSIDE: &[Right] = &[
         reason: "likewise: gateways, route agents, workers, service discovery, and what cleans nodes",
     },
     Right {
+        group: "apps",
+        resources: &["controllerrevisions"],
+        names: &[],
+        verbs: &["list"],
+        reason: "gateways' pods are replaced one by one: of which template each is",
+    },
+    Right {
         group: "batch",
         resources: &["jobs"],
         names: &[],
