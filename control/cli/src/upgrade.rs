@@ -15,7 +15,7 @@ use super::progress::Printer;
 pub(super) struct UpgradeArgs {
     #[command(flatten)]
     kube: KubeArgs,
-    /// The tag of the image, in the repository of the present one [default: this command's version]
+    /// Another tag of the present image [default: this command's version, or the present tag where that is of this version]
     #[arg(long, value_name = "TAG", conflicts_with = "image")]
     to_version: Option<String>,
     /// The image, such as registry.example.com/trieste:0.1.0

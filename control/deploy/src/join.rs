@@ -23,7 +23,6 @@ mod wait;
 pub use clusterset::ClustersetIps;
 pub(crate) use earlier::cidrs;
 pub use earlier::{Earlier, earlier, earlier_registered, kept};
-pub(crate) use gather::carried_out;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};
@@ -181,7 +180,7 @@ pub async fn prepare(
     findings.extend(gather::role(there.has_our_role, lacks_service_rights));
     let settings = objects::submariner_resource(&member);
     findings.extend(gather::ovn_tls(local, &member).await?);
-    findings.extend([carried_out(here.settings.as_ref()), gather::kept(&options.kept)].concat());
+    findings.extend([gather::carried_out(here.settings.as_ref()), gather::kept(&options.kept)].concat());
     findings.extend(gather::key(local, &member, options.replace_psk).await?);
     findings.extend(gather::changes(here.settings.as_ref(), settings.as_value()));
     conclude(&findings, steps)?;

@@ -6,6 +6,7 @@
 
 mod apply;
 pub mod broker_info;
+mod carried_out;
 mod cluster_dns;
 pub mod cluster_id;
 mod connect;

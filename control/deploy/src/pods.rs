@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::error::DeployError;
+use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
 use crate::server::Server;
 
 /// Most pods whose state is reported.
@@ -26,19 +27,35 @@ pub(crate) async fn not_ready_with(
 /// Returns the nodes that are not ready.
 pub(crate) async fn away(server: &Server) -> Result<Vec<String>, DeployError> {
     let nodes = server.list("v1", "Node", None, "").await?;
-    let is_ready = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-        conditions
-            .filter(|condition| condition["type"] == "Ready")
-            .any(|condition| condition["status"] == "True")
-    };
     let name = |node: &Value| node["metadata"]["name"].as_str().map(str::to_owned);
     Ok(nodes.iter().filter(|node| !is_ready(node)).filter_map(name).collect())
 }
 
+/// Returns `true` if a node or a pod is ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Returns `true` if we have specified the pods of a set, whoever has made it.
+pub(crate) fn are_ours(set: &Value) -> bool {
+    set["spec"]["template"]["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE
+}
+
+/// Returns a number in the status of a set of pods; 0 if it is not there.
+pub(crate) fn status(set: &Value, field: &str) -> u64 {
+    set["status"][field].as_u64().unwrap_or(0)
+}
+
+/// Returns a variable of the first container of a set's pods, if its value stands there.
+pub(crate) fn variable<'a>(set: &'a Value, name: &str) -> Option<&'a str> {
+    let all = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
+    let mut named = all.into_iter().flatten().filter(|variable| variable["name"] == name);
+    named.find_map(|variable| variable["value"].as_str())
+}
+
 pub(crate) fn counts(set: &Value) -> String {
-    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
-    format!("{} of {}", status("numberReady"), status("desiredNumberScheduled"))
+    format!("{} of {}", status(set, "numberReady"), status(set, "desiredNumberScheduled"))
 }
 
 /// Returns the state of the pods of an application that are not ready, one line each.
@@ -58,7 +75,7 @@ fn state(pod: &Value) -> Option<String> {
         .chain(list(&status["containerStatuses"]))
         .collect();
     let conditions = list(&status["conditions"]);
-    if conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True") {
+    if is_ready(pod) {
         return None;
     }
     let reason = containers.iter().find_map(waits_for).or_else(|| {

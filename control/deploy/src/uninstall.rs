@@ -20,7 +20,6 @@ mod look;
 mod options;
 mod plugin;
 mod pools;
-mod requests;
 
 use serde_json::{Value, json};
 use trieste_control::steps::{Outcome, Steps};

@@ -13,9 +13,10 @@ mod member;
 
 use std::time::Duration;
 
-use trieste_control::api::{Fabric, OWN_API_VERSION, TKESTACK_API_VERSION};
+use trieste_control::api::Fabric;
 use trieste_control::steps::Steps;
 
+use crate::carried_out::carried_out;
 use crate::connect::{BrokerLogin, connect};
 use crate::error::DeployError;
 use crate::join::{self, ClustersetIps, Earlier, Join, Plan};
@@ -69,7 +70,7 @@ pub async fn prepare(
     };
     let mut member = member::read(local, namespace, &earlier).await?;
     choose_image(&mut member, options.image.as_ref());
-    let mut findings = carried_out(local, &earlier).await?;
+    let mut findings = of_operator(local).await?;
     findings.extend(image(&member));
     let health = health::health(local, namespace).await?;
     findings.extend(health.into_iter().map(|finding| finding.unless_ignored(options.ignore_requirements)));
@@ -114,23 +115,13 @@ fn choose_image(member: &mut MemberOptions, choice: Option<&ImageChoice>) {
     member.image.reference = reference;
 }
 
-/// Returns that somebody else carries out what is wanted here: a command would change it below his hands.
-async fn carried_out(local: &Server, earlier: &Earlier) -> Result<Vec<Finding>, DeployError> {
-    let mut findings = join::carried_out(Some(earlier.submariner()));
-    for (version, kind) in
-        [(OWN_API_VERSION, "Fabric"), (TKESTACK_API_VERSION, "Fabric"), (TKESTACK_API_VERSION, "Knitnet")]
-    {
-        for object in local.list(version, kind, None, "").await? {
-            let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
-            if finalizers.into_iter().any(|finalizer| finalizer == Fabric::MEMBER_FINALIZER) {
-                findings.push(Finding::bad(
-                    format!("trieste-operator carries out {kind} {} here", object["metadata"]["name"]),
-                    "apply the operator.yaml of the new version: the operator upgrades the member in the same way",
-                ));
-            }
-        }
-    }
-    Ok(findings)
+/// Returns that the operator carries out what is wanted here: a command would change it below the hands of who wrote it.
+async fn of_operator(local: &Server) -> Result<Vec<Finding>, DeployError> {
+    let objects = carried_out(local, &[Fabric::MEMBER_FINALIZER]).await?;
+    let next = "apply the operator.yaml of the new version: the operator upgrades the member in the same way";
+    let finding =
+        |object: &ObjectRef| Finding::bad(format!("trieste-operator carries out {object} here"), next);
+    Ok(objects.iter().map(finding).collect())
 }
 
 /// Returns what is to be known of the image. Whether this command's version may follow the one that is installed is for join's plan.

@@ -16,6 +16,7 @@ use crate::objects::names::{
     PRIORITY_CLASS, ROUTE_AGENT_CPU, ROUTE_AGENT_MEMORY, SUBMARINER, TRIESTE, VERSION_LABEL,
 };
 use crate::objects::{self, ActiveGateways, Image, MemberOptions, OuterIo};
+use crate::pods;
 use crate::preflight;
 use crate::server::Server;
 
@@ -166,9 +167,7 @@ impl Earlier {
 
     /// Returns a variable of the gateways' container.
     fn variable(&self, name: &str) -> Option<&str> {
-        let all = self.gateway["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
-        let mut named = all.into_iter().flatten().filter(|variable| variable["name"] == name);
-        named.find_map(|variable| variable["value"].as_str())
+        pods::variable(&self.gateway, name)
     }
 
     /// Takes all choices over. An image of another version is not among them: it comes with the command, from the same
@@ -264,11 +263,6 @@ impl Earlier {
             None => policy,
         };
         member.image.pull_policy = policy;
-    }
-
-    /// Returns the Submariner object.
-    pub(crate) const fn submariner(&self) -> &Value {
-        &self.submariner
     }
 
     pub(crate) fn spec(&self, field: &str) -> &Value {

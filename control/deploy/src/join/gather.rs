@@ -286,7 +286,7 @@ fn membership(submariner: &Value) -> Option<Membership> {
 
 /// Returns that the operator carries out the Submariner object, which says itself what is wanted: a command would change it below the
 /// hands of who wrote it.
-pub(crate) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
+pub(super) fn carried_out(settings: Option<&Value>) -> Vec<Finding> {
     let mut finalizers =
         settings.and_then(|object| object["metadata"]["finalizers"].as_array()).into_iter().flatten();
     if !finalizers.any(|finalizer| finalizer == Fabric::MEMBER_FINALIZER) {

@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::apply::remove;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::Manifest;
-use crate::objects::names::{GLOBALNET, MANAGED_BY_LABEL, METRICS_PROXY, TRIESTE};
+use crate::objects::names::{GLOBALNET, METRICS_PROXY};
+use crate::pods::are_ours;
 use crate::server::Server;
 
 /// How long a set may take to go: Kubernetes takes its marks off its pods first.
@@ -47,8 +46,7 @@ pub(super) async fn workloads(
 /// Returns `true` if a set is there whose pods somebody else has specified, whoever has made it: upstream's operator leaves our label on
 /// a set that it takes back.
 async fn is_others(local: &Server, place: &ObjectRef) -> Result<bool, DeployError> {
-    let is_ours = |set: &Value| set["spec"]["template"]["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
-    Ok(local.find(place).await?.is_some_and(|found| !is_ours(&found)))
+    Ok(local.find(place).await?.is_some_and(|found| !are_ours(&found)))
 }
 
 #[cfg(test)]
@@ -57,6 +55,7 @@ mod tests {
 
     use super::*;
     use crate::objects;
+    use crate::objects::names::{MANAGED_BY_LABEL, TRIESTE};
     use crate::server::fake::Fake;
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use crate::objects::MemberOptions;
 use crate::objects::names::{
     DISCOVERY_AGENT, DISCOVERY_DNS, GATEWAY, PLUGIN_SYNC, ROUTE_AGENT, SPIDERPOOL_SYNC,
 };
-use crate::pods::{MOST, counts, not_ready_with, pods};
+use crate::pods::{MOST, counts, not_ready_with, pods, status};
 use crate::roll;
 use crate::server::{POLL, Server};
 
@@ -156,7 +156,7 @@ async fn rolled_out(
             return Ok(());
         }
         // Some at a time, in a cluster of many nodes: each time counts anew.
-        let updated = set["status"]["updatedNumberScheduled"].as_u64().unwrap_or(0);
+        let updated = status(&set, "updatedNumberScheduled");
         if updated > most {
             until = until.max(Instant::now() + patience.min(WAVE));
             most = updated;
@@ -211,7 +211,7 @@ async fn deployed(
 
 /// Returns `true` if as many pods of the present template as there are to be are ready, and no others are left.
 fn is_deployed(deployment: &Value) -> bool {
-    let status = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);
+    let status = |field: &str| status(deployment, field);
     let generation = deployment["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(u64::MAX);
     status("observedGeneration") >= generation
@@ -220,7 +220,7 @@ fn is_deployed(deployment: &Value) -> bool {
 
 /// Whether the present template runs, ready, on every node that it is for but so many, and on one at least.
 fn is_rolled_out(set: &Value, but: u64) -> bool {
-    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    let status = |field: &str| status(set, field);
     let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
     let desired = status("desiredNumberScheduled").saturating_sub(but);
     desired > 0

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::deployment::Deployment;
-use super::names::{BROKER_SECRET, DISCOVERY_AGENT, DISCOVERY_DNS};
+use super::names::{BROKER_SECRET, CLUSTERSET_IP_RANGE, DISCOVERY_AGENT, DISCOVERY_DNS};
 use super::options::joined;
 use super::pod::{Volume, clusterset_ip_ranges, field, path, proxy_variables, variable};
 use super::{Manifest, MemberOptions, MemoryLimit};
@@ -52,7 +52,7 @@ fn agent(options: &MemberOptions) -> Manifest {
             variable("SUBMARINER_CLUSTERSET_IP_ENABLED", options.clusterset_ips_by_default.to_string()),
         ]);
     }
-    variables.extend(clusterset_ip_ranges("TRIESTE_CLUSTERSET_IP_RANGE", options));
+    variables.extend(clusterset_ip_ranges(CLUSTERSET_IP_RANGE, options));
     variables.extend(proxy_variables(options));
     let container = json!({
         "command": [path("trieste-discovery"), "agent"],

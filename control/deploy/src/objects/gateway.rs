@@ -5,7 +5,9 @@ use sha2::{Digest as _, Sha256};
 use trieste_control::settings::Program;
 
 use super::names::{BROKER_SECRET, FORMER_CABLE_DRIVER, GATEWAY, GATEWAY_LABEL, PSK_CHECKSUM, PSK_SECRET};
-use super::pod::{Daemon, NETWORK, RINGS, Volume, common_variables, daemon_selector, path, variable};
+use super::pod::{
+    Daemon, NETWORK, RINGS, Volume, checksum, common_variables, daemon_selector, path, variable,
+};
 use super::{Manifest, MemberOptions, OuterIo, Secret, settings};
 
 /// A planned handover takes up to 3 s until a successor has taken over, and some more to say good-bye; what is slower
@@ -56,9 +58,8 @@ fn capabilities(options: &MemberOptions) -> &'static [&'static str] {
 /// Tells one key from another and says no more of it: half of a hash that nothing else uses. The broker's token needs
 /// none: a gateway reads that file again when it changes.
 fn key_checksum(key: &Secret) -> Option<String> {
-    let hash =
-        Sha256::new().chain_update("trieste gateway restarts for ").chain_update(key.expose()).finalize();
-    (!key.is_empty()).then(|| hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    let hash = Sha256::new().chain_update("trieste gateway restarts for ").chain_update(key.expose());
+    (!key.is_empty()).then(|| checksum(hash))
 }
 
 fn variables(options: &MemberOptions) -> Vec<Value> {

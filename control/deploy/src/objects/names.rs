@@ -114,6 +114,8 @@ pub const OVN_DATABASES: &str = "trieste.io/ovn-databases";
 /// The annotation of gateway pods that is another one when the pre-shared key is another one: a gateway reads the key
 /// when it starts, so that a new key has to start new ones.
 pub const PSK_CHECKSUM: &str = "trieste.io/psk-checksum";
+/// The variable of route agents and of service discovery's agent with the ranges of the set's clusterset IPs.
+pub const CLUSTERSET_IP_RANGE: &str = "TRIESTE_CLUSTERSET_IP_RANGE";
 /// On pods: a checksum of those settings that take effect when their program starts, so that other ones make other pods.
 pub const SETTINGS_CHECKSUM: &str = "trieste.io/settings-checksum";
 

@@ -1,6 +1,7 @@
 //! What the pods on nodes have in common.
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::names::{
     ALLOW_REMOTE_CIDRS, MANAGED_BY_LABEL, NODE_TAINT_KEY, PART_OF_LABEL, TRIESTE, VERSION_LABEL,
@@ -155,6 +156,11 @@ impl Daemon<'_> {
         add_pull_secrets(&mut spec, options);
         spec
     }
+}
+
+/// Returns half of a hash as text: enough to tell one value from another, for annotations by which pods are replaced.
+pub(super) fn checksum(hash: Sha256) -> String {
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the labels of a pod.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trieste_control::settings::Program;
 
-use super::names::ROUTE_AGENT;
+use super::names::{CLUSTERSET_IP_RANGE, ROUTE_AGENT};
 use super::pod::{
     Daemon, NETWORK, Volume, check, clusterset_ip_ranges, common_variables, daemon_selector, field,
     init_container, path, variable,
@@ -23,7 +23,7 @@ pub(super) fn daemon_set(options: &MemberOptions) -> Manifest {
         Some(broker) => variable("TRIESTE_PROTECTED_ADDRESSES", broker.to_string()),
         None => variable("TRIESTE_BROKER_NAMES", options.broker.host()),
     });
-    variables.extend(clusterset_ip_ranges("TRIESTE_CLUSTERSET_IP_RANGE", options));
+    variables.extend(clusterset_ip_ranges(CLUSTERSET_IP_RANGE, options));
     if options.node_taint {
         variables.push(variable("TRIESTE_NODE_TAINT", "true"));
     }

@@ -8,6 +8,7 @@ use trieste_control::parse::{Cidrs, parse_bool};
 use trieste_control::settings::{self, Effect, Program};
 
 use super::names::SETTINGS_CHECKSUM;
+use super::pod::checksum;
 use super::{ActiveGateways, Manifest, MemberOptions, OuterIo};
 
 /// Returns the object. What choices have fields for is in it always, so that everybody sees what counts; the rest where it was
@@ -34,7 +35,7 @@ pub(super) fn restarts_for(options: &MemberOptions, program: Program) -> Option<
     let mut chosen = options.settings.iter().filter(|(key, _)| is_for_start(key)).peekable();
     chosen.peek()?;
     let hash = chosen.fold(Sha256::new(), |hash, (key, value)| hash.chain_update(format!("{key}={value}\n")));
-    Some((SETTINGS_CHECKSUM, hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()))
+    Some((SETTINGS_CHECKSUM, checksum(hash)))
 }
 
 impl MemberOptions {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Finding;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL, ROUTE_AGENT};
+use crate::pods::is_ready;
 
 /// UDP port of the route agents' `vx-submariner`.
 const VXLAN_PORT: u16 = 4800;
@@ -68,9 +69,7 @@ fn is_control_plane(node: &Value) -> bool {
 }
 
 fn is_usable(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    ready.any(|condition| condition["status"] == "True") && node["spec"]["unschedulable"] != true
+    is_ready(node) && node["spec"]["unschedulable"] != true
 }
 
 /// Looks at whether the ports make sense, and whether another pod has taken one on a gateway node: `pods` are those of

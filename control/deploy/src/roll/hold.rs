@@ -6,8 +6,8 @@ use trieste_control::api::annotation;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::Manifest;
-use crate::objects::names::{GATEWAY, MANAGED_BY_LABEL, ROUTE_AGENT, TRIESTE};
-use crate::pods::not_ready_with;
+use crate::objects::names::{GATEWAY, ROUTE_AGENT};
+use crate::pods::{are_ours, not_ready_with, status};
 use crate::server::Server;
 
 /// Where a DaemonSet has how its pods are replaced.
@@ -30,8 +30,7 @@ pub(crate) async fn hold(
         let Some(manifest) = wanted.iter_mut().find(is_it) else { continue };
         let Some(place) = ObjectRef::of(manifest.as_value()) else { continue };
         let Some(found) = server.find(&place).await? else { continue };
-        let is_ours = found["spec"]["template"]["metadata"]["labels"][MANAGED_BY_LABEL] == TRIESTE;
-        if !is_ours || status(&found, "numberReady") == 0 {
+        if !are_ours(&found) || status(&found, "numberReady") == 0 {
             continue;
         }
         let is_interrupted = match is_gateway {
@@ -57,10 +56,6 @@ pub(crate) async fn hold(
     Ok(released)
 }
 
-fn status(set: &Value, field: &str) -> u64 {
-    set["status"][field].as_u64().unwrap_or(0)
-}
-
 /// Returns `true` if Kubernetes replaces no pod of a DaemonSet by itself.
 fn is_held(set: &Value) -> bool {
     set["spec"][STRATEGY]["type"] == "OnDelete"
@@ -77,6 +72,7 @@ async fn has_mark(server: &Server, namespace: &str) -> Result<bool, DeployError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::names::MANAGED_BY_LABEL;
     use crate::objects::{self, Image, MemberOptions};
     use crate::server::fake::Fake;
 

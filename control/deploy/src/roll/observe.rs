@@ -11,6 +11,7 @@ use super::{Drain, Gateway, Pod, View};
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY, GATEWAY_LABEL};
+use crate::pods::{is_ready, status};
 use crate::server::Server;
 
 /// The label by which Kubernetes says of which template a pod is.
@@ -61,7 +62,7 @@ impl Found {
     pub(super) fn view(&self) -> View {
         let set = &self.set;
         let generation = set["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
-        let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+        let status = |field: &str| status(set, field);
         let present = self.present_revision();
         // What is on a node that does not answer stays there, whatever is asked for.
         let is_there = |pod: &&Value| {
@@ -101,7 +102,7 @@ impl Found {
         pods.sort_by_key(|pod| is_ending(pod));
         let object =
             self.gateways.iter().find(|gateway| of_node(text(gateway, "/status/localEndpoint/hostname")));
-        let is_settled = pods.first().is_some_and(|pod| has_settled(pod));
+        let has_settled = pods.first().is_some_and(|pod| was_ready_soon(pod));
         let is_current =
             |pod: &Value| present.is_some_and(|present| pod["metadata"]["labels"][REVISION] == present);
         let pod = pods.first().map(|pod| Pod {
@@ -118,7 +119,7 @@ impl Found {
             is_node_ready: is_ready(node),
             pod,
             is_leader: leader.strip_suffix(IDENTITY).is_some_and(of_node),
-            ..object.map(|object| read(object, is_settled)).unwrap_or_default()
+            ..object.map(|object| read(object, has_settled)).unwrap_or_default()
         };
         (gateway.pod.is_some() || gateway.object.is_some()).then_some(gateway)
     }
@@ -179,7 +180,7 @@ fn is_of_pod(object: &Value, pod: &Value) -> bool {
 }
 
 /// Returns `true` if a pod was ready so soon after its start that the gateway has had a path to every cluster that it lists.
-fn has_settled(pod: &Value) -> bool {
+fn was_ready_soon(pod: &Value) -> bool {
     let started = time(pod, "/status/containerStatuses/0/state/running/startedAt");
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.filter(|condition| condition["type"] == "Ready" && condition["status"] == "True");
@@ -194,12 +195,6 @@ fn time(object: &Value, pointer: &str) -> Option<i64> {
 
 fn is_ending(pod: &Value) -> bool {
     !pod["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn is_ready(object: &Value) -> bool {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
-    ready.any(|condition| condition["status"] == "True")
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

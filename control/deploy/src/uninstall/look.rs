@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use trieste_control::api::label;
+use trieste_control::api::{Fabric, label};
 use trieste_control::members::{SLOT_PREFIX, paths_namespace};
 use trieste_control::requirements::is_calico;
 
 #[cfg(test)]
 use super::options::Scope;
 use super::options::Uninstall;
-use super::requests::requests;
 use crate::broker_info::BrokerInfo;
+use crate::carried_out::carried_out;
 use crate::error::DeployError;
 use crate::join::MADE_FOR;
 use crate::network_maps;
@@ -214,7 +214,8 @@ pub async fn observe(server: &Server, options: &Uninstall) -> Result<Found, Depl
     let operator = ObjectRef::namespaced("apps/v1", "Deployment", &options.namespace, "submariner-operator");
     found.has_operator =
         server.find(&operator).await?.is_some_and(|operator| operator["spec"]["replicas"] != 0);
-    found.fabrics = requests(server).await?;
+    let fabrics = carried_out(server, &Fabric::FINALIZERS).await?;
+    found.fabrics = fabrics.iter().map(ToString::to_string).collect();
     let scope = options.scope;
     if scope.member {
         found.objects = inside(server, &options.namespace).await?;

@@ -21,7 +21,7 @@ use crate::apply::remove;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{PLUGIN_SYNC, SPIDERPOOL_SYNC};
-use crate::pods::pods;
+use crate::pods::{pods, status};
 use crate::server::{POLL, Server};
 
 /// A Deployment that removes what the workers of another one have written, and the texts about it.
@@ -191,9 +191,8 @@ async fn removed(
 
 /// Returns `true` if a pod of the present template is ready: its program has run to its end.
 fn is_done(deployment: &Value) -> bool {
-    let status = |field: &str| deployment["status"][field].as_u64().unwrap_or(0);
     let generation = deployment["metadata"]["generation"].as_u64().unwrap_or(u64::MAX);
-    status("observedGeneration") >= generation && status("readyReplicas") > 0
+    status(deployment, "observedGeneration") >= generation && status(deployment, "readyReplicas") > 0
 }
 
 #[cfg(test)]

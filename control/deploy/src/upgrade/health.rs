@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::objects::names::{GATEWAY, ROUTE_AGENT};
-use crate::pods::{counts, not_ready_with};
+use crate::pods::{counts, not_ready_with, status};
 use crate::preflight::Finding;
 use crate::server::Server;
 
@@ -25,7 +25,7 @@ pub(super) async fn health(server: &Server, namespace: &str) -> Result<Vec<Findi
 }
 
 fn of_set(name: &str, set: &Value, not_ready: u64) -> Vec<Finding> {
-    let status = |field: &str| set["status"][field].as_u64().unwrap_or(0);
+    let status = |field: &str| status(set, field);
     let (desired, ready, updated) =
         (status("desiredNumberScheduled"), status("numberReady"), status("updatedNumberScheduled"));
     let shown = format!("pods of {name} that are ready: {}", counts(set));

@@ -6,12 +6,10 @@ use crate::deploy_broker::decoded;
 use crate::error::DeployError;
 use crate::join::{Earlier, cidrs};
 use crate::object_ref::ObjectRef;
-use crate::objects::names::{BROKER_SECRET, PSK_SECRET, ROUTE_AGENT};
+use crate::objects::names::{BROKER_SECRET, CLUSTERSET_IP_RANGE, PSK_SECRET, ROUTE_AGENT};
 use crate::objects::{BrokerAccess, MemberOptions, Secret};
+use crate::pods::variable;
 use crate::server::Server;
-
-/// The variable of route agents with the ranges of the set's clusterset IPs.
-const CLUSTERSET_IP_RANGE: &str = "TRIESTE_CLUSTERSET_IP_RANGE";
 
 /// Reads the choices of the member that an earlier join has made.
 ///
@@ -66,7 +64,5 @@ fn incomplete(what: &str) -> DeployError {
 async fn ranges(server: &Server, namespace: &str) -> Result<Vec<ipnet::IpNet>, DeployError> {
     let place = ObjectRef::namespaced("apps/v1", "DaemonSet", namespace, ROUTE_AGENT);
     let set = server.find(&place).await?.unwrap_or_default();
-    let all = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
-    let mut named = all.into_iter().flatten().filter(|variable| variable["name"] == CLUSTERSET_IP_RANGE);
-    Ok(named.find_map(|variable| variable["value"].as_str()).map(cidrs).unwrap_or_default())
+    Ok(variable(&set, CLUSTERSET_IP_RANGE).map(cidrs).unwrap_or_default())
 }

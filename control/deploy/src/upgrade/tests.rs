@@ -1,4 +1,5 @@
 use serde_json::json;
+use trieste_control::api::{OWN_API_VERSION, TKESTACK_API_VERSION};
 use trieste_control::steps::Record;
 
 use super::*;
@@ -82,9 +83,7 @@ async fn what_the_operator_carries_out_is_left_to_it() {
         fake.put(json!({"apiVersion": version, "kind": kind,
             "metadata": {"name": "east", "namespace": "", "finalizers": [Fabric::MEMBER_FINALIZER]}}));
     }
-    let earlier = join::earlier(&fake.server(), &chosen.namespace).await.unwrap().unwrap();
-    let texts: Vec<String> =
-        carried_out(&fake.server(), &earlier).await.unwrap().iter().map(Finding::line).collect();
+    let texts: Vec<String> = of_operator(&fake.server()).await.unwrap().iter().map(Finding::line).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts.iter().all(|text| text.contains("operator.yaml")), "{texts:?}");
 }

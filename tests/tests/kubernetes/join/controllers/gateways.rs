@@ -1,5 +1,7 @@
 //! The gateways' pods, as the DaemonSet controller and kubelets keep them, and of which template each is.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::{Value, json};
 use trieste_tests::cluster::NAMESPACE;
 use trieste_tests::kubernetes::Client;
@@ -43,12 +45,9 @@ pub(super) fn run(server: &Client, nodes: &[Value], set: Option<&Value>) -> anyh
 
 /// Returns the hash of the DaemonSet's present template, which becomes the newest revision.
 fn revision(server: &Client, revisions: &str, set: &Value) -> anyhow::Result<String> {
-    let template = set["spec"]["template"].to_string();
-    // FNV-1a: names are made of it.
-    let hash = template.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let hash = format!("{hash:016x}");
+    let mut hasher = DefaultHasher::new();
+    set["spec"]["template"].to_string().hash(&mut hasher);
+    let hash = format!("{:016x}", hasher.finish());
     let all = server.list(&format!("{revisions}?{OF_GATEWAYS}"))?;
     let uid = &set["metadata"]["uid"];
     let newest = all.iter().filter_map(|revision| revision["revision"].as_u64()).max().unwrap_or(0);

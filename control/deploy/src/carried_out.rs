@@ -1,14 +1,15 @@
-//! Objects that the operator carries out: it would make anew what is removed.
+//! Objects that the operator carries out: it would make anew what a command removes, and undo what one changes.
 
 use serde_json::Value;
-use trieste_control::api::{Fabric, OPERATOR_API_VERSION, OWN_API_VERSION, TKESTACK_API_VERSION};
+use trieste_control::api::{OPERATOR_API_VERSION, OWN_API_VERSION, TKESTACK_API_VERSION};
 
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
 use crate::server::Server;
 
-/// Returns the Fabrics, of either group, and the objects of upstream's kinds, for which something is installed by the operator.
-pub(super) async fn requests(server: &Server) -> Result<Vec<String>, DeployError> {
+/// Returns the Fabrics, of either group, and the objects of upstream's kinds, that have one of these finalizers: something is installed
+/// for them.
+pub(crate) async fn carried_out(server: &Server, finalizers: &[&str]) -> Result<Vec<ObjectRef>, DeployError> {
     let mut all = server.list(OWN_API_VERSION, "Fabric", None, "").await?;
     for kind in ["Broker", "Submariner", "ServiceDiscovery"] {
         all.extend(server.list(OPERATOR_API_VERSION, kind, None, "").await?);
@@ -22,9 +23,8 @@ pub(super) async fn requests(server: &Server) -> Result<Vec<String>, DeployError
         }
     }
     let is_begun = |object: &&Value| {
-        let mut finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
-        finalizers.any(|finalizer| Fabric::FINALIZERS.iter().any(|ours| finalizer == ours))
+        let mut own = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        own.any(|finalizer| finalizers.iter().any(|ours| finalizer == ours))
     };
-    let places = all.iter().filter(is_begun).filter_map(ObjectRef::of);
-    Ok(places.map(|place| place.to_string()).collect())
+    Ok(all.iter().filter(is_begun).filter_map(ObjectRef::of).collect())
 }
