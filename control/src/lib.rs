@@ -17,6 +17,7 @@
 //! * [`publish`] — a gateway's own objects, and when they are written.
 //! * [`connection_status`] — the status of a connection (`connecting`, `connected`, `error`) from counters and handshakes.
 //! * [`health`] — health checks of remote gateways, and their part in `Gateway.status`.
+//! * [`https`] — single HTTPS requests, through proxies.
 //! * [`publicip`] — the discovery of a gateway's public address.
 //! * [`command_line`] — flags and environment of programs in pods.
 //! * [`backoff`] — waits between tries, with jitter.
@@ -63,6 +64,7 @@ pub mod exposition;
 pub mod globalnet;
 pub mod hash;
 pub mod health;
+pub mod https;
 pub mod leader;
 pub mod live_networks;
 pub mod liveness;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::https::HttpError;
 use crate::store::StoreError;
 
 /// From the specification: how long one question may take.
@@ -15,8 +16,8 @@ pub enum LookupError {
     #[error("timed out after {} s", TIMEOUT.as_secs())]
     TimedOut,
     /// The HTTPS request failed; the text says where.
-    #[error("{0}")]
-    Http(String),
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// The answer is of no use.
     #[error("the answer holds no address of a host")]
     NoAddressInBody,

@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use serde_json::Value;
 
 use super::error::{LookupError, TIMEOUT};
-use super::https::HttpsClient;
 use super::spec::is_host;
 use crate::api::{Kind, Object, ObjectKey};
+use crate::https::HttpsClient;
 use crate::store::Store;
 
+/// Ours: how much of an answer is read, in bytes. A page that has the address further down is of no use.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Ours: most addresses of one name that are looked at.
 const MAX_RECORDS: usize = 256;
 
@@ -66,7 +68,7 @@ impl<S: Store> NetworkLookup<S> {
 
 impl<S: Store> Lookup for NetworkLookup<S> {
     async fn fetch(&self, url: &str) -> Result<Vec<u8>, LookupError> {
-        in_time(self.client.fetch(url)).await
+        in_time(async { Ok(self.client.fetch(url, MAX_BODY_BYTES).await?) }).await
     }
 
     async fn addresses(&self, name: &str) -> Result<Vec<Ipv4Addr>, LookupError> {

@@ -10,7 +10,6 @@
 //! with the time of the next try, and the last good address stays.
 
 mod error;
-mod https;
 mod lookup;
 mod resolve;
 mod spec;
@@ -18,8 +17,7 @@ mod state;
 mod watcher;
 
 pub use error::LookupError;
-pub use https::{HttpsClient, MAX_BODY_BYTES};
-pub use lookup::{Ingress, Lookup, NetworkLookup};
+pub use lookup::{Ingress, Lookup, MAX_BODY_BYTES, NetworkLookup};
 pub use resolve::{Failures, Resolution, first_host_in, resolve};
 pub use spec::{METHODS, Resolver, Resolvers, SpecError, is_host};
 pub use state::{PublicIp, Remembered, WatchState};

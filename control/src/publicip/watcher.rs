@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::HttpsClient;
 use super::lookup::{Lookup, NetworkLookup};
 use super::resolve::{Failures, Resolution, resolve_aloud};
 use super::spec::{Resolver, Resolvers};
 use super::state::{PublicIp, Remembered, WatchState};
 use crate::api::{Kind, ObjectKey};
+use crate::https::HttpsClient;
 use crate::store::{Store, StoreEvent};
 use crate::timer::sleep_until;
 

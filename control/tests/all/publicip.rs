@@ -13,8 +13,9 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 use tokio::time::timeout;
 use trieste_control::api::{Kind, Object, ObjectMeta};
+use trieste_control::https::HttpsClient;
 use trieste_control::publicip::{
-    HttpsClient, Lookup as _, LookupError, MAX_BODY_BYTES, NetworkLookup, PublicIpWatcher, Resolvers, resolve,
+    Lookup as _, LookupError, MAX_BODY_BYTES, NetworkLookup, PublicIpWatcher, Resolvers, resolve,
 };
 use trieste_control::store::{DirStore, Store as _};
 
@@ -57,14 +58,15 @@ async fn what_goes_wrong_is_said() {
 
 #[tokio::test]
 async fn a_body_is_read_up_to_its_bound() {
-    let body = direct().fetch(&format!("https://{}/huge", serve())).await.unwrap();
+    let body = direct().fetch(&format!("https://{}/huge", serve()), MAX_BODY_BYTES).await.unwrap();
     assert_eq!(body.len(), MAX_BODY_BYTES);
 }
 
 #[tokio::test]
 async fn a_server_that_nobody_vouches_for_is_not_believed() {
     let client = HttpsClient::new(Matcher::builder().build(), RootCertStore::empty());
-    let error = client.fetch(&format!("https://{}/ok", serve())).await.unwrap_err().to_string();
+    let error =
+        client.fetch(&format!("https://{}/ok", serve()), MAX_BODY_BYTES).await.unwrap_err().to_string();
     assert!(error.contains("UnknownIssuer"), "{error}");
 }
 
@@ -85,14 +87,14 @@ async fn the_proxy_of_the_environment_is_used_but_for_its_exceptions() {
         HttpsClient::new(Matcher::builder().https(address).no(exceptions.to_owned()).build(), roots())
     };
 
-    let body = proxied("other.example").fetch(url).await.unwrap();
+    let body = proxied("other.example").fetch(url, MAX_BODY_BYTES).await.unwrap();
     assert_eq!(body, b"192.0.2.7\n");
     let request = asked.lock().unwrap().join("");
     assert!(request.starts_with("CONNECT ip.example:443 HTTP/1.1\r\n"), "{request}");
     assert!(request.to_lowercase().contains("proxy-authorization: basic dxnlcjp3b3jk"), "{request}");
 
     let server = serve();
-    proxied("127.0.0.0/8").fetch(&format!("https://{server}/ok")).await.unwrap();
+    proxied("127.0.0.0/8").fetch(&format!("https://{server}/ok"), MAX_BODY_BYTES).await.unwrap();
     assert_eq!(asked.lock().unwrap().len(), 1, "the exception went through the proxy");
 }
 
@@ -110,7 +112,7 @@ async fn a_proxy_that_refuses_or_is_none_is_named() {
         ("socks5://127.0.0.1:1".to_owned(), "no HTTP proxy".to_owned()),
     ] {
         let client = HttpsClient::new(Matcher::builder().https(proxy).build(), roots());
-        let error = client.fetch("https://ip.example/ok").await.unwrap_err().to_string();
+        let error = client.fetch("https://ip.example/ok", MAX_BODY_BYTES).await.unwrap_err().to_string();
         assert!(error.contains(&reason), "{error}");
         assert!(!error.contains("word"), "{error}");
     }

@@ -3,7 +3,8 @@
 use rand_core::OsRng;
 use trieste_cables::CableKind;
 use trieste_control::api::EndpointSpec;
-use trieste_control::publicip::{HttpsClient, PublicIpWatcher, Resolvers};
+use trieste_control::https::HttpsClient;
+use trieste_control::publicip::{PublicIpWatcher, Resolvers};
 
 use super::environment::Environment;
 use crate::memory::Remembered;

@@ -1,14 +1,15 @@
-//! One HTTPS GET: bounded in time and size, through a proxy where the environment names one.
+//! One HTTPS request: bounded in size, through a proxy where the environment names one.
 //!
 //! Made of what Kubernetes' client brings along anyway (hyper, rustls with ring, the system's certificates), which
 //! leaves us redirects and bounds to write; a client of its own would bring a second pool and a cookie jar.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST, LOCATION, USER_AGENT};
-use http::{Request, Response, Uri};
-use http_body_util::{BodyExt as _, Empty};
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -16,14 +17,17 @@ use hyper_util::client::legacy::connect::Connect;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::error::LookupError;
-
-/// Ours: how much of an answer is read, in bytes. A page that has the address further down is of no use.
-pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Ours: most redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
+
+/// Why there is no answer; the text has where.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct HttpError(String);
 
 /// An HTTPS client for small questions.
 #[derive(Debug)]
@@ -44,14 +48,37 @@ impl HttpsClient {
         Self { proxies, roots: Some(Arc::new(roots)) }
     }
 
-    /// Fetches the first [`MAX_BODY_BYTES`] of an `https` address, after redirects. Sets no bound of time.
+    /// Believes the certificates of a PEM file instead of the system's.
     ///
     /// # Errors
-    /// [`LookupError::Http`].
-    pub async fn fetch(&self, url: &str) -> Result<Vec<u8>, LookupError> {
+    /// [`HttpError`] if the file cannot be read, or has none.
+    pub fn believing(self, file: &Path) -> Result<Self, HttpError> {
+        let named = |error: &dyn std::fmt::Display| {
+            failed(format!("cannot read CA certificates from {}: {error}", file.display()))
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| named(&error))? {
+            let certificate = certificate.map_err(|error| named(&error))?;
+            roots.add(certificate).map_err(|error| named(&error))?;
+        }
+        if roots.is_empty() {
+            return Err(named(&"it has none"));
+        }
+        Ok(Self { roots: Some(Arc::new(roots)), ..self })
+    }
+
+    /// Fetches the first `most` bytes of an `https` address, after redirects. Sets no bound of time.
+    ///
+    /// # Errors
+    /// [`HttpError`] if there is no answer, or one without success.
+    pub async fn fetch(&self, url: &str, most: usize) -> Result<Vec<u8>, HttpError> {
         let mut url: Uri = url.parse().map_err(|error| failed(format!("`{url}` is no URL: {error}")))?;
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.ask(&url).await?;
+            let question = Request::get(url.clone())
+                .header(ACCEPT, "text/plain, */*")
+                .body(Bytes::new())
+                .map_err(|error| failed(error.to_string()))?;
+            let response = self.ask(question, false).await?;
             let status = response.status();
             if status.is_redirection() {
                 url = redirected(&url, &response)?;
@@ -60,16 +87,33 @@ impl HttpsClient {
             if !status.is_success() {
                 return Err(failed(format!("{} answers {status}", url.host().unwrap_or_default())));
             }
-            return start_of(response.into_body()).await;
+            return start_of(response.into_body(), most).await;
         }
         Err(failed(format!("more than {MAX_REDIRECTS} redirects")))
     }
 
-    async fn ask(&self, url: &Uri) -> Result<Response<Incoming>, LookupError> {
+    /// Sends one request and returns the answer, whatever its status, with the first `most` bytes of its body. Follows no redirect
+    /// and sets no bound of time. An address with `http` is asked in clear: give such a one only where somebody has named it so.
+    ///
+    /// # Errors
+    /// [`HttpError`] if there is no answer.
+    pub async fn exchange(
+        &self,
+        request: Request<Bytes>,
+        most: usize,
+    ) -> Result<Response<Vec<u8>>, HttpError> {
+        let (parts, body) = self.ask(request, true).await?.into_parts();
+        Ok(Response::from_parts(parts, start_of(body, most).await?))
+    }
+
+    async fn ask(&self, request: Request<Bytes>, in_clear: bool) -> Result<Response<Incoming>, HttpError> {
         let tls = self.tls().await?;
         let secure = || HttpsConnectorBuilder::new().with_tls_config(tls.clone());
-        let Some(proxy) = self.proxies.intercept(url) else {
-            return send(secure().https_only().enable_http1().build(), url).await;
+        if in_clear && request.uri().scheme_str() == Some("http") {
+            return send(secure().https_or_http().enable_http1().build(), request).await;
+        }
+        let Some(proxy) = self.proxies.intercept(request.uri()) else {
+            return send(secure().https_only().enable_http1().build(), request).await;
         };
         if !matches!(proxy.uri().scheme_str(), Some("http" | "https")) {
             return Err(failed(format!("{} is no HTTP proxy, and no other kind is supported", proxy.uri())));
@@ -81,10 +125,12 @@ impl HttpsClient {
             tunnel = tunnel.with_auth(auth.clone());
         }
         let through = secure().https_only().enable_http1().wrap_connector(tunnel);
-        send(through, url).await.map_err(|error| failed(format!("through proxy {}: {error}", proxy.uri())))
+        send(through, request)
+            .await
+            .map_err(|error| failed(format!("through proxy {}: {error}", proxy.uri())))
     }
 
-    async fn tls(&self) -> Result<ClientConfig, LookupError> {
+    async fn tls(&self) -> Result<ClientConfig, HttpError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -99,24 +145,23 @@ impl HttpsClient {
     }
 }
 
-async fn send<C>(connector: C, url: &Uri) -> Result<Response<Incoming>, LookupError>
+async fn send<C>(connector: C, mut request: Request<Bytes>) -> Result<Response<Incoming>, HttpError>
 where
     C: Connect + Clone + Send + Sync + 'static,
 {
-    let host = url.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
-    let request = Request::get(url.clone())
-        .header(HOST, host)
-        // Some services answer browsers with a page and everybody else with the address.
-        .header(USER_AGENT, concat!("trieste/", env!("CARGO_PKG_VERSION")))
-        .header(ACCEPT, "text/plain, */*")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| failed(error.to_string()))?;
+    let host = request.uri().authority().map_or("", |authority| authority.as_str());
+    let host = HeaderValue::from_str(host).map_err(|error| failed(error.to_string()))?;
+    let headers = request.headers_mut();
+    headers.entry(HOST).or_insert(host);
+    // Some services answer browsers with a page and everybody else with the address.
+    let own = HeaderValue::from_static(concat!("trieste/", env!("CARGO_PKG_VERSION")));
+    headers.entry(USER_AGENT).or_insert(own);
     let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
-    client.request(request).await.map_err(|error| failed(chain(&error)))
+    client.request(request.map(Full::new)).await.map_err(|error| failed(chain(&error)))
 }
 
 /// Returns the target of a redirect: `https` only, or a stranger may read it on the way.
-fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, LookupError> {
+fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, HttpError> {
     let host = from.host().unwrap_or_default();
     let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let to = match location.starts_with('/') && !location.starts_with("//") {
@@ -131,22 +176,22 @@ fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, LookupEr
     })
 }
 
-async fn start_of(mut body: Incoming) -> Result<Vec<u8>, LookupError> {
+async fn start_of(mut body: Incoming, most: usize) -> Result<Vec<u8>, HttpError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| failed(chain(&error)))?;
         let Some(data) = frame.data_ref() else { continue };
-        let space = MAX_BODY_BYTES - bytes.len();
+        let space = most - bytes.len();
         bytes.extend_from_slice(&data[..data.len().min(space)]);
-        if bytes.len() == MAX_BODY_BYTES {
+        if bytes.len() == most {
             break;
         }
     }
     Ok(bytes)
 }
 
-fn failed(reason: String) -> LookupError {
-    LookupError::Http(reason)
+fn failed(reason: String) -> HttpError {
+    HttpError(reason)
 }
 
 /// Formats an error with its causes; hyper's own text is "client error (Connect)".
