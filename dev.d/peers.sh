@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2154,SC2034 # variables are shared with ./dev
 # Foreign gateways and Kubernetes for tests: built once a machine, beside whatever else is going on. Sourced by ./dev.
 #
-#   ~/.cache/trieste/peers        wireguard-go, boringtun-cli, a Debian trixie (strongSwan 6, tshark)
+#   ~/.cache/trieste/peers        wireguard-go, boringtun-cli, a Debian trixie (strongSwan 6, tshark), moto
 #   ~/.cache/trieste/kubernetes   see tests/peers/kubernetes/build.sh
 
 wireguard_go_version=$(sed -n 's/.*golang.zx2c4.com\/wireguard \(v[^ ]*\).*/\1/p' "$go_module/go.mod")
@@ -54,13 +54,25 @@ trixie() {
     say "$trixie_packages" >"$TRIESTE_PEERS/trixie.version"
 }
 
+# moto — a server that answers as EC2 does.
+moto() {
+    versions=$(cksum <tests/peers/moto/requirements.txt)
+    ! is_built moto "$versions" || return 0
+    say "installing moto"
+    rm -rf "$TRIESTE_PEERS/moto" "$TRIESTE_PEERS/moto.version"
+    # Every version is named, so that nothing has to be resolved; bytecode is made of what is used.
+    pip3 install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile \
+        --target "$TRIESTE_PEERS/moto" --requirement tests/peers/moto/requirements.txt </dev/null || return 1
+    say "$versions" >"$TRIESTE_PEERS/moto.version"
+}
+
 # peers — all of them; another run that builds them is waited for. False if one could not be built.
 peers() {
     go_toolchain
     mkdir -p "$TRIESTE_PEERS/bin"
     (
         flock 9
-        trixie & # waits for the network
+        (trixie && moto) & # waits for the network
         unpacking=$!
         wireguard_go && sh tests/peers/kubernetes/build.sh >/dev/null && boringtun
         built=$?

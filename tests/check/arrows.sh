@@ -49,11 +49,12 @@ allowed trieste-io trieste-packet
 allowed trieste-pipeline trieste-packet trieste-cables trieste-nat trieste-vxlan
 allowed trieste-control
 allowed trieste-deploy trieste-control
+allowed trieste-cloud trieste-control trieste-deploy
 allowed trieste-diagnose trieste-control trieste-vxlan
-allowed trieste-operator trieste-control trieste-deploy
+allowed trieste-operator trieste-control trieste-deploy trieste-cloud
 allowed trieste-packaging
 allowed trieste-simulator
-allowed trieste-cli trieste-control trieste-deploy trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
+allowed trieste-cli trieste-control trieste-deploy trieste-cloud trieste-diagnose trieste-dns trieste-discovery trieste-discovery-objects
 allowed trieste-reconcile
 allowed trieste-routeagent trieste-control trieste-dns trieste-discovery-objects trieste-reconcile trieste-vxlan
 allowed trieste-dns

@@ -31,6 +31,7 @@
 
 mod api;
 mod capture;
+mod cloud;
 mod contexts;
 mod crds;
 mod deploy_broker;
@@ -85,6 +86,8 @@ enum Command {
     /// Writes broker-info.subm, with which clusters join. Run again it brings the broker up to date and changes nothing
     /// else: the key is kept.
     DeployBroker(Box<deploy_broker::DeployBrokerArgs>),
+    /// Let a cloud pass what gateways need, and have gateways; or take that back
+    Cloud(Box<cloud::CloudArgs>),
     /// Make a cluster a member of the set of a broker
     ///
     /// Everything is checked before anything is changed, and the command can be repeated at any time.
@@ -181,6 +184,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let mut output = Output::stdout();
     match command {
         Command::DeployBroker(args) => in_runtime(deploy_broker::run(&args, &mut output)),
+        Command::Cloud(args) => in_runtime(cloud::run(&args, &mut output)),
         Command::Join(args) => in_runtime(join::run(&args, &mut output)),
         Command::Upgrade(args) => in_runtime(upgrade::run(&args, &mut output)),
         Command::Uninstall(args) => in_runtime(uninstall::run(&args, &mut output)),

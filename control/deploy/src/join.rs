@@ -23,6 +23,7 @@ mod wait;
 pub use clusterset::ClustersetIps;
 pub(crate) use earlier::cidrs;
 pub use earlier::{Earlier, earlier, earlier_registered, kept};
+pub use gateways::more_gateways;
 pub use register::MADE_FOR;
 pub(crate) use register::upstream_binding;
 use register::{account, register};

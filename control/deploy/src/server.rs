@@ -135,7 +135,11 @@ impl Server {
         Ok(Vec::new())
     }
 
-    async fn list_if_served(
+    /// Reads all objects of a kind as [`Self::list`] does; `None` if the server has no such kind.
+    ///
+    /// # Errors
+    /// [`DeployError::Api`].
+    pub async fn list_if_served(
         &self,
         api_version: &str,
         kind: &str,

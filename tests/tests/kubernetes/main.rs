@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bed;
+mod cloud;
 mod discovery;
 mod faults;
 mod gateway;

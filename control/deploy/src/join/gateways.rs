@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trieste_control::steps::{Outcome, Steps};
+use trieste_control::steps::{Outcome, Record, Steps};
 
 use crate::error::DeployError;
 use crate::object_ref::ObjectRef;
@@ -29,6 +29,15 @@ pub(super) fn choose(
     let labels = missing(&found, nodes, wanted, ask, steps);
     let has_gateway = !labels.is_empty() || matches!(found, GatewayNodes::Labelled(_));
     (labels, has_gateway)
+}
+
+/// Returns the nodes to label so that there are `wanted` gateways, as [`choose`] does where nobody is there to be asked.
+pub fn more_gateways(nodes: &[Value], wanted: usize) -> Vec<String> {
+    if wanted == 0 {
+        return Vec::new();
+    }
+    let found = crate::preflight::gateway_nodes(nodes);
+    missing(&found, nodes, wanted, &mut |_, _| None, &mut Record::default())
 }
 
 /// Chooses the nodes that are to be labelled.
@@ -132,8 +141,6 @@ fn name(node: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trieste_control::steps::Record;
-
     use super::*;
 
     fn node(name: &str, zone: &str, is_gateway: bool) -> Value {

@@ -1,0 +1,5 @@
+//! Plans, credentials and requests.
+
+mod credentials;
+mod exchange;
+mod plan;

@@ -1,0 +1,348 @@
+//! Plans on a played EC2: a state to which changes are made as EC2 makes them.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use trieste_deploy::objects::names::GATEWAY_LABEL;
+
+use super::super::change::{AwsChange, GroupRef, Step};
+use super::super::names;
+use super::super::plan::plan;
+use super::super::state::{Group, Machine, Permission, Source, State, Subnet};
+use crate::cluster::{CLOUD_PREPARE, Cluster, LABELLED_BY, NodeChange};
+use crate::provider::{Change as _, Goal};
+use crate::rules::{Ports, Wanted};
+
+/// The ID that a group gets which is made here.
+const MADE: &str = "sg-made";
+
+#[derive(Debug, Clone)]
+struct Played {
+    state: State,
+    nodes: Vec<Value>,
+    sets: Option<Vec<Value>>,
+}
+
+impl Played {
+    fn new(openshift: bool, vpc_cni: bool) -> Self {
+        let node = |number: usize| {
+            let zone = ["eu-west-1a", "eu-west-1b"][number % 2];
+            json!({"metadata": {"name": format!("n{number}"), "labels": {"topology.kubernetes.io/zone": zone}},
+                "spec": {"providerID": format!("aws:///{zone}/i-{number}")},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        };
+        let machine = |number: usize| Machine {
+            id: format!("i-{number}"),
+            node: format!("n{number}"),
+            vpc: "vpc-1".to_owned(),
+            image: "ami-1".to_owned(),
+            interface: format!("eni-{number}"),
+            groups: vec!["sg-w".to_owned()],
+            checks_source: true,
+            is_public: number == 0,
+            tags: BTreeMap::from([("kubernetes.io/cluster/east".to_owned(), "owned".to_owned())]),
+        };
+        let group = |id: &str, name: &str| Group {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            permissions: vec![Permission {
+                protocol: "tcp".to_owned(),
+                ports: Some((22, 22)),
+                source: Source::Network("10.0.0.0/8".parse().unwrap()),
+                description: "somebody's".to_owned(),
+            }],
+        };
+        let subnet = |zone: &str, elb: Option<&str>| Subnet {
+            id: format!("subnet-{zone}"),
+            name: format!("east-public-{zone}"),
+            zone: zone.to_owned(),
+            is_chosen: false,
+            internal_elb: elb.map(str::to_owned),
+            is_offered: true,
+        };
+        let mut groups = vec![group("sg-w", "east-worker-sg")];
+        let mut subnets = Vec::new();
+        if openshift {
+            groups.push(group("sg-m", "east-master-sg"));
+            subnets = vec![subnet("eu-west-1a", None), subnet("eu-west-1b", Some("1"))];
+        }
+        let machines = (0..4).map(machine).map(|machine| (machine.id.clone(), machine)).collect();
+        let state = State {
+            infra_id: "east".to_owned(),
+            region: "eu-west-1".to_owned(),
+            vpc: "vpc-1".to_owned(),
+            node_groups: groups,
+            subnets,
+            machines,
+            ..State::default()
+        };
+        let mut played = Self { state, nodes: (0..4).map(node).collect(), sets: openshift.then(Vec::new) };
+        played.state.cluster.has_vpc_cni = vpc_cni;
+        played.refresh();
+        played
+    }
+
+    fn refresh(&mut self) {
+        let has_vpc_cni = self.state.cluster.has_vpc_cni;
+        self.state.cluster = Cluster::of(self.nodes.clone(), self.sets.clone());
+        self.state.cluster.has_vpc_cni = has_vpc_cni;
+    }
+
+    /// What has to be the same after a preparation was taken back.
+    fn seen(&self) -> String {
+        let State { node_groups, gateway_group, subnets, machines, .. } = &self.state;
+        let mut groups = node_groups.clone();
+        groups.iter_mut().for_each(|group| group.permissions.sort());
+        format!("{groups:?} {gateway_group:?} {subnets:?} {machines:?} {:?} {:?}", self.nodes, self.sets)
+    }
+
+    fn make(&mut self, change: &AwsChange) {
+        assert!(!change.waits(), "{change}");
+        let state = &mut self.state;
+        let groups = state.node_groups.iter_mut().chain(state.gateway_group.as_mut());
+        match &change.0 {
+            Step::CreateGroup { name, .. } => {
+                assert!(state.gateway_group.is_none(), "EC2 refuses a second group of the name");
+                state.gateway_group =
+                    Some(Group { id: MADE.to_owned(), name: name.clone(), permissions: Vec::new() });
+            }
+            Step::Authorize { group, permission, .. } => {
+                let group = groups.into_iter().find(|one| *group == GroupRef::Id(one.id.clone())).unwrap();
+                assert!(
+                    !group.permissions.iter().any(|one| one.is_same(permission)),
+                    "InvalidPermission.Duplicate"
+                );
+                group.permissions.push(permission.clone());
+            }
+            Step::Revoke { group, permission, .. } => {
+                let group = groups.into_iter().find(|one| one.id == *group).unwrap();
+                group.permissions.retain(|one| !one.is_same(permission));
+            }
+            Step::DeleteGroup { id, .. } => {
+                assert!(
+                    !state.machines.values().any(|machine| machine.groups.contains(id)),
+                    "DependencyViolation"
+                );
+                state.gateway_group = None;
+            }
+            Step::Tag { id, tags, .. } => {
+                self.tag(id, tags.iter().map(|(key, value)| (*key, Some(value.clone()))))
+            }
+            Step::Untag { id, tags, .. } => self.tag(id, tags.iter().map(|(key, _)| (*key, None))),
+            Step::Attach { machine, groups, .. } => {
+                let id = |group: &GroupRef| match group {
+                    GroupRef::Id(id) => id.clone(),
+                    GroupRef::New => unreachable!("it waits"),
+                };
+                state.machines.get_mut(&machine.id).unwrap().groups = groups.iter().map(id).collect();
+            }
+            Step::CheckSource { machine, is_on } => {
+                state.machines.get_mut(&machine.id).unwrap().checks_source = *is_on;
+            }
+            Step::Node(change) => self.node(change),
+        }
+        self.refresh();
+    }
+
+    fn tag(&mut self, id: &str, tags: impl Iterator<Item = (&'static str, Option<String>)>) {
+        for (key, value) in tags {
+            if let Some(machine) = self.state.machines.get_mut(id) {
+                let _ = machine.tags.remove(key);
+                machine.tags.extend(value.map(|value| (key.to_owned(), value)));
+                continue;
+            }
+            let subnet = self.state.subnets.iter_mut().find(|subnet| subnet.id == id).unwrap();
+            match key {
+                names::GATEWAY_TAG => subnet.is_chosen = value.is_some(),
+                _ => subnet.internal_elb = value,
+            }
+        }
+    }
+
+    fn node(&mut self, change: &NodeChange) {
+        let mut label = |name: &String, is_on: bool| {
+            let node = self.nodes.iter_mut().find(|node| node["metadata"]["name"] == **name).unwrap();
+            let metadata = node["metadata"].as_object_mut().unwrap();
+            match is_on {
+                true => {
+                    metadata["labels"][GATEWAY_LABEL] = json!("true");
+                    metadata.insert("annotations".to_owned(), json!({LABELLED_BY: CLOUD_PREPARE}));
+                }
+                false => {
+                    metadata["labels"].as_object_mut().unwrap().remove(GATEWAY_LABEL);
+                    metadata.remove("annotations");
+                }
+            }
+        };
+        match change {
+            NodeChange::Label { node } => label(node, true),
+            NodeChange::Unlabel { node } => label(node, false),
+            NodeChange::ApplySet(set) => {
+                let sets = self.sets.as_mut().unwrap();
+                sets.retain(|one| one["metadata"]["name"] != set["metadata"]["name"]);
+                sets.push(set.clone());
+            }
+            NodeChange::DeleteSet { name } => {
+                self.sets.as_mut().unwrap().retain(|one| one["metadata"]["name"] != **name);
+            }
+        }
+    }
+
+    /// Makes what is planned until nothing is.
+    fn reach(&mut self, goal: &Goal) {
+        for _ in 0..3 {
+            let changes = plan(goal, &self.state).unwrap().changes;
+            if changes.is_empty() {
+                return;
+            }
+            changes.iter().filter(|change| !change.waits()).for_each(|change| self.make(change));
+        }
+        let left: Vec<String> =
+            plan(goal, &self.state).unwrap().changes.iter().map(ToString::to_string).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn wanted(gateways: usize, load_balancer: bool, natt: u16) -> Wanted {
+    Wanted { gateways, load_balancer, ports: Ports { natt, ..Ports::default() }, ..Wanted::default() }
+}
+
+#[test]
+fn the_plan_of_a_new_cluster_is_shown_in_words() {
+    let shown = |played: &Played, goal: &Goal| {
+        let plan = plan(goal, &played.state).unwrap();
+        (plan.changes.iter().map(ToString::to_string).collect::<Vec<_>>(), plan.remarks)
+    };
+    let mut of_one = wanted(1, false, 4500);
+    of_one.sources = vec!["198.51.100.0/24".parse().unwrap()];
+    let goal = Goal::Prepare(of_one);
+    let (changes, remarks) = shown(&Played::new(false, true), &goal);
+    assert_eq!(
+        changes,
+        [
+            "let UDP 4800 from security group sg-w into security group east-worker-sg",
+            "let UDP 4801 from security group sg-w into security group east-worker-sg",
+            "create security group east-submariner-gw-sg in vpc-1",
+            "let UDP 4500 from 198.51.100.0/24 into security group east-submariner-gw-sg",
+            "let UDP 4490 from 198.51.100.0/24 into security group east-submariner-gw-sg",
+            "let UDP 500 from 198.51.100.0/24 into security group east-submariner-gw-sg",
+            "let ESP from 198.51.100.0/24 into security group east-submariner-gw-sg",
+            "label node n0 as a gateway",
+            "put instance i-0 (node n0) into the gateways' security group",
+            "tag instance i-0 with trieste.io/source-dest-check-before",
+            "switch the source/destination check of instance i-0 (node n0) off",
+        ]
+    );
+    assert!(matches!(&remarks[..], [one] if one.contains("addresses of the VPC")), "{remarks:?}");
+    let (changes, _) = shown(&Played::new(true, false), &goal);
+    assert!(changes.contains(
+        &"make MachineSet east-submariner-gw-eu-west-1a with one machine for a gateway".to_owned()
+    ));
+    assert!(
+        changes
+            .contains(&"let UDP 4800 from security group sg-w into security group east-master-sg".to_owned())
+    );
+    assert!(
+        !changes
+            .contains(&"let UDP 4800 from security group sg-m into security group east-master-sg".to_owned())
+    );
+}
+
+#[test]
+fn more_gateways_than_there_are_zones_are_refused() {
+    let played = Played::new(true, false);
+    let error = plan(&Goal::Prepare(wanted(3, false, 4500)), &played.state).unwrap_err();
+    assert!(error.to_string().contains("3 gateways are wanted, and 2 zones"), "{error}");
+    assert!(error.next().contains("--subnet-names"), "{}", error.next());
+}
+
+#[test]
+fn fewer_gateways_are_a_remark_and_remove_nothing() {
+    let mut played = Played::new(true, false);
+    played.reach(&Goal::Prepare(wanted(2, false, 4500)));
+    let plan = plan(&Goal::Prepare(wanted(1, false, 4500)), &played.state).unwrap();
+    assert!(plan.changes.is_empty(), "{:?}", plan.changes);
+    assert!(plan.remarks.iter().any(|remark| remark.contains("none is removed")), "{:?}", plan.remarks);
+}
+
+#[test]
+fn what_upstreams_tool_has_prepared_is_taken_over_and_taken_back() {
+    let mut played = Played::new(true, false);
+    let before = played.seen();
+    let of = |protocol: &str, ports, source, description: &str| Permission {
+        protocol: protocol.to_owned(),
+        ports,
+        source,
+        description: description.to_owned(),
+    };
+    let from = |id: &str| Source::Group(id.to_owned());
+    let vxlan = Some((4800, 4800));
+    let [workers, control_plane] = &mut played.state.node_groups[..] else { unreachable!("two groups") };
+    workers.permissions.extend([
+        of("udp", vxlan, from("sg-w"), "Internal Submariner traffic between the workers"),
+        of("udp", vxlan, from("sg-m"), "Internal Submariner traffic from master to worker nodes"),
+    ]);
+    let inside = "Internal Submariner traffic from worker to master nodes";
+    control_plane.permissions.push(of("udp", vxlan, from("sg-w"), inside));
+    let everywhere = Source::Network("0.0.0.0/0".parse().unwrap());
+    played.state.gateway_group = Some(Group {
+        id: "sg-gw".to_owned(),
+        name: "east-submariner-gw-sg".to_owned(),
+        permissions: vec![
+            of("udp", Some((4500, 4500)), everywhere.clone(), names::PUBLIC),
+            of("51", None, everywhere, names::PUBLIC),
+        ],
+    });
+    played.state.subnets[0].is_chosen = true;
+    played.state.subnets[0].internal_elb = Some(String::new());
+    let set = crate::cluster::machine_set("east", "eu-west-1a", &json!({"instanceType": "m5n.large"}));
+    played.sets = Some(vec![set]);
+    played.refresh();
+    let goal = Goal::Prepare(wanted(1, false, 4500));
+    let shown: Vec<String> =
+        plan(&goal, &played.state).unwrap().changes.iter().map(ToString::to_string).collect();
+    assert!(shown.iter().any(|change| change.starts_with("let protocol 51 from 0.0.0.0/0")), "{shown:?}");
+    assert!(!shown.iter().any(|change| change.contains("let UDP 4800")), "it is there: {shown:?}");
+    played.reach(&goal);
+    played.reach(&Goal::CleanUp);
+    assert_eq!(played.seen(), before);
+}
+
+#[test]
+fn what_somebody_else_permits_already_is_neither_made_nor_taken_back() {
+    let mut played = Played::new(false, false);
+    let own = Permission {
+        protocol: "udp".to_owned(),
+        ports: Some((4800, 4800)),
+        source: Source::Group("sg-w".to_owned()),
+        description: "flannel".to_owned(),
+    };
+    played.state.node_groups[0].permissions.push(own);
+    let before = played.seen();
+    played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+    played.reach(&Goal::CleanUp);
+    assert_eq!(played.seen(), before);
+}
+
+proptest! {
+    /// From whatever a preparation has left, the next one and the end of all have their goal, and the end leaves what was there first.
+    #[test]
+    fn every_preparation_is_reached_and_taken_back(
+        openshift: bool,
+        vpc_cni: bool,
+        runs in prop::collection::vec((1..3_usize, any::<bool>(), prop::sample::select(vec![4500_u16, 4501])), 1..4),
+        interrupted in prop::collection::vec(0..12_usize, 3),
+    ) {
+        let mut played = Played::new(openshift, vpc_cni);
+        let before = played.seen();
+        for ((gateways, load_balancer, natt), stop) in runs.into_iter().zip(interrupted) {
+            let goal = Goal::Prepare(wanted(gateways, load_balancer, natt));
+            let changes = plan(&goal, &played.state).unwrap().changes;
+            changes.iter().take(stop).filter(|change| !change.waits()).for_each(|change| played.make(change));
+            played.reach(&goal);
+        }
+        played.reach(&Goal::CleanUp);
+        prop_assert_eq!(played.seen(), before);
+    }
+}

@@ -1,0 +1,216 @@
+//! The changes: what each is called, what it needs, how it is made.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use trieste_deploy::Server;
+
+use super::arm::{Arm, NETWORK, has_status};
+use super::interface::Edit;
+use super::names::{PREPARED_FOR, last};
+use crate::CloudError;
+use crate::cluster::NodeChange;
+use crate::exchange::Exchange;
+use crate::provider::Change;
+
+/// Ours: how often an interface is read again that somebody else has changed meanwhile.
+const TRIES: usize = 4;
+
+/// A change in Azure, or in the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AzureChange {
+    /// Makes the gateways' network security group.
+    CreateGroup {
+        /// Its ID.
+        id: String,
+        /// Its region.
+        region: String,
+        /// The cluster for which.
+        infra_id: String,
+        /// Its rules, as the API has them.
+        rules: Vec<Value>,
+    },
+    /// Makes a rule, or replaces one.
+    PutRule {
+        /// The ID of its group.
+        group: String,
+        /// The rule, as the API has it.
+        rule: Value,
+    },
+    /// Removes a rule.
+    DeleteRule {
+        /// The ID of its group.
+        group: String,
+        /// Its name.
+        name: String,
+    },
+    /// Removes a network security group.
+    DeleteGroup {
+        /// Its ID.
+        id: String,
+    },
+    /// Makes a public address for a gateway.
+    CreateAddress {
+        /// Its ID.
+        id: String,
+        /// Its region.
+        region: String,
+        /// The cluster for which.
+        infra_id: String,
+    },
+    /// Removes a public address.
+    DeleteAddress {
+        /// Its ID.
+        id: String,
+    },
+    /// Changes the network interface of a machine.
+    SetInterface(InterfaceChange),
+    /// A change in the cluster.
+    Node(NodeChange),
+}
+
+/// A change of a network interface.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InterfaceChange {
+    pub(super) id: String,
+    pub(super) edit: Edit,
+}
+
+impl fmt::Display for AzureChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateGroup { id, rules, .. } => {
+                write!(f, "create network security group {} with {} rules", last(id), rules.len())
+            }
+            Self::PutRule { group, rule } => {
+                let text = |field: &str| rule[field].as_str().unwrap_or_default();
+                let priority = &rule["properties"]["priority"];
+                write!(f, "put rule {} with priority {priority} into {}", text("name"), last(group))
+            }
+            Self::DeleteRule { group, name } => write!(f, "remove rule {name} from {}", last(group)),
+            Self::DeleteGroup { id } => write!(f, "delete network security group {}", last(id)),
+            Self::CreateAddress { id, .. } => write!(f, "create public IP address {}", last(id)),
+            Self::DeleteAddress { id } => write!(f, "delete public IP address {}", last(id)),
+            Self::SetInterface(change) => match &change.edit.gets {
+                None => write!(f, "give network interface {} back what it had", last(&change.id)),
+                Some(gets) => {
+                    let address = if gets.address.is_some() { " and a public address" } else { "" };
+                    write!(
+                        f,
+                        "make network interface {} a gateway's: IP forwarding{address}",
+                        last(&change.id)
+                    )
+                }
+            },
+            Self::Node(change) => change.fmt(f),
+        }
+    }
+}
+
+impl Change for AzureChange {
+    fn waits(&self) -> bool {
+        false
+    }
+}
+
+impl AzureChange {
+    /// Returns the ID of the resource that is changed; `None` for a change in the cluster.
+    pub(super) fn resource(&self) -> Option<&str> {
+        match self {
+            Self::CreateGroup { id, .. }
+            | Self::DeleteGroup { id }
+            | Self::CreateAddress { id, .. }
+            | Self::DeleteAddress { id } => Some(id),
+            Self::PutRule { group, .. } | Self::DeleteRule { group, .. } => Some(group),
+            Self::SetInterface(change) => Some(&change.id),
+            Self::Node(_) => None,
+        }
+    }
+
+    /// Returns the actions that it takes ("Azure permissions for Networking").
+    pub(super) fn actions(&self) -> &'static [&'static str] {
+        match self {
+            Self::CreateGroup { .. } => &["Microsoft.Network/networkSecurityGroups/write"],
+            Self::PutRule { .. } => &["Microsoft.Network/networkSecurityGroups/securityRules/write"],
+            Self::DeleteRule { .. } => &["Microsoft.Network/networkSecurityGroups/securityRules/delete"],
+            Self::DeleteGroup { .. } => &["Microsoft.Network/networkSecurityGroups/delete"],
+            Self::CreateAddress { .. } => &["Microsoft.Network/publicIPAddresses/write"],
+            Self::DeleteAddress { .. } => &["Microsoft.Network/publicIPAddresses/delete"],
+            Self::SetInterface(change) => match &change.edit.gets {
+                None => &["Microsoft.Network/networkInterfaces/write"],
+                Some(gets) if gets.address.is_none() => &[
+                    "Microsoft.Network/networkInterfaces/write",
+                    "Microsoft.Network/networkSecurityGroups/join/action",
+                ],
+                Some(_) => &[
+                    "Microsoft.Network/networkInterfaces/write",
+                    "Microsoft.Network/networkSecurityGroups/join/action",
+                    "Microsoft.Network/publicIPAddresses/join/action",
+                ],
+            },
+            Self::Node(_) => &[],
+        }
+    }
+
+    /// Makes the change.
+    ///
+    /// # Errors
+    /// [`CloudError`].
+    pub(super) async fn make<E: Exchange>(&self, arm: &Arm<E>, server: &Server) -> Result<(), CloudError> {
+        let action = self.to_string();
+        match self {
+            Self::CreateGroup { id, region, infra_id, rules } => {
+                let tags = json!({PREPARED_FOR: infra_id});
+                let group = json!({"location": region, "tags": tags, "properties": {"securityRules": rules}});
+                arm.put(id, &group, None, &action).await
+            }
+            Self::PutRule { group, rule } => {
+                let name = rule["name"].as_str().unwrap_or_default();
+                arm.put(&format!("{group}/securityRules/{name}"), rule, None, &action).await
+            }
+            Self::DeleteRule { group, name } => {
+                arm.delete(&format!("{group}/securityRules/{name}"), &action).await
+            }
+            Self::DeleteGroup { id } | Self::DeleteAddress { id } => arm.delete(id, &action).await,
+            Self::CreateAddress { id, region, infra_id } => {
+                let address = json!({
+                    "location": region, "tags": {PREPARED_FOR: infra_id}, "sku": {"name": "Standard"},
+                    "properties": {"publicIPAddressVersion": "IPv4", "publicIPAllocationMethod": "Static"},
+                });
+                arm.put(id, &address, None, &action).await
+            }
+            Self::SetInterface(change) => change.make(arm, &action).await,
+            Self::Node(change) => change.apply(server).await,
+        }
+    }
+}
+
+impl InterfaceChange {
+    /// Changes the interface as it is now, and only that: its version goes along, and it is read again where that has passed.
+    async fn make<E: Exchange>(&self, arm: &Arm<E>, action: &str) -> Result<(), CloudError> {
+        for is_last in (1..=TRIES).map(|turn| turn == TRIES) {
+            let Some(found) = arm.find(&self.id, NETWORK, action).await? else { return self.is_gone() };
+            let after = self.edit.edited(&found);
+            if after == found {
+                return Ok(());
+            }
+            let etag = found["etag"].as_str().map(str::to_owned);
+            match arm.put(&self.id, &after, etag.as_deref(), action).await {
+                Err(error) if has_status(&error, "412") && !is_last => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an error unless the interface was to be given back what it had: then it went with its machine.
+    fn is_gone(&self) -> Result<(), CloudError> {
+        if self.edit.gets.is_none() {
+            return Ok(());
+        }
+        Err(CloudError::refused(
+            format!("network interface {} is not there any more", last(&self.id)),
+            "repeat the command: the cluster's machines are changing",
+        ))
+    }
+}
