@@ -3,11 +3,14 @@
 use std::fmt;
 
 use serde_json::{Map, Value, json};
+use trieste_control::requirements::is_ovn_kubernetes;
+use trieste_deploy::discover::{Given, discover};
 use trieste_deploy::join::more_gateways;
 use trieste_deploy::objects::names::GATEWAY_LABEL;
 use trieste_deploy::{ObjectRef, Server};
 
 use crate::CloudError;
+use crate::rules::Ports;
 
 /// The annotation of nodes that a preparation has labelled as gateways: its end takes the label off these, and off no others.
 pub const LABELLED_BY: &str = "trieste.io/gateway-labelled-by";
@@ -62,10 +65,11 @@ impl Cluster {
         let machine_sets = server.list_if_served(version, kind, Some(namespace), "").await?;
         let infrastructure = ObjectRef::cluster_wide("config.openshift.io/v1", "Infrastructure", "cluster");
         let infrastructure = server.find(&infrastructure).await?.unwrap_or_default();
-        let plugin = ObjectRef::namespaced("apps/v1", "DaemonSet", "kube-system", "aws-node");
+        let plugin = "fieldSelector=metadata.name%3Daws-node";
+        let plugin = server.list("apps/v1", "DaemonSet", Some("kube-system"), plugin).await?;
         Ok(Self {
             infra_id: infrastructure["status"]["infrastructureName"].as_str().map(str::to_owned),
-            has_vpc_cni: server.find(&plugin).await?.is_some(),
+            has_vpc_cni: !plugin.is_empty(),
             ..Self::of(nodes, machine_sets)
         })
     }
@@ -122,6 +126,16 @@ impl Cluster {
         let sets = self.machine_sets.iter().flatten().filter(is_worker);
         sets.filter(|set| !name(set).starts_with(&prefix)).min_by_key(|set| name(set))
     }
+}
+
+/// Returns the UDP port of the route agents' VXLAN, or 0 where the network plugin leads to gateways itself, as OVN-Kubernetes does.
+///
+/// # Errors
+/// [`CloudError::Cluster`].
+pub async fn vxlan_port(server: &Server) -> Result<u16, CloudError> {
+    let network = discover(server, &Given::default()).await?;
+    let is_led = is_ovn_kubernetes(&network.plugin.name);
+    Ok(if is_led { 0 } else { Ports::default().vxlan })
 }
 
 /// Returns the name of the set of machines for gateways in a zone, which is upstream's.

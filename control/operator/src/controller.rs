@@ -1,11 +1,16 @@
 //! The controller: which object a part belongs to, what is to be carried out, and what became of it.
 
+mod cloud;
+mod wanted;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use serde_json::{Map, Value};
 use tracing::warn;
-use trieste_control::api::{FabricPhase, FabricSpec, Gateway, Kind, Object, ObjectKey, Resource as _};
+use trieste_control::api::{
+    CloudPrepareConfig, FabricPhase, Gateway, Kind, Object, ObjectKey, Resource as _,
+};
 use trieste_control::runner::{Context, Controller, QueueView, Reconciled, Watch, Write};
 use trieste_control::store::{Cache, StoreError, StoreEvent};
 use trieste_deploy::objects::names::{
@@ -14,11 +19,12 @@ use trieste_deploy::objects::names::{
 
 use crate::holders::holder;
 use crate::kinds::{KINDS, Others, is_of_upstream};
-use crate::order::{Order, Outcome, Part, Reason, Report, Task, Tkestack, Upstream, Wanted};
-use crate::source::{Content, Source};
+use crate::order::{Order, Outcome, Part, Reason, Report, Task};
+use crate::source::Source;
 use crate::sources::Sources;
 use crate::status::{self, PodSet, View};
-use crate::translate::{join_source, tkestack};
+use crate::translate::join_source;
+use wanted::wanted;
 
 /// How far the operator is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,6 +57,8 @@ pub struct FabricController {
     /// The generations of DaemonSets and Deployments that were last seen.
     generations: BTreeMap<Kind, BTreeMap<String, Option<i64>>>,
     revision: u64,
+    /// What is prepared in clouds, by object.
+    clouds: BTreeMap<String, CloudPrepareConfig>,
     /// The status of objects of others' kinds as it was written last: a definition of theirs drops conditions, and to write them again
     /// before the next pass is of no use.
     written: BTreeMap<ObjectKey, Map<String, Value>>,
@@ -147,7 +155,8 @@ impl FabricController {
         let wanted = |part: Part| {
             let is_holder = holder(all, part).is_some_and(|held| held.key == source.key);
             let is_begun = source.has_begun(part);
-            is_holder && (source.wants(part) || (is_begun && !self.is_removed(source, part)))
+            let is_late = part == Part::Member && self.waits_for_cloud(source, all);
+            is_holder && !is_late && (source.wants(part) || (is_begun && !self.is_removed(source, part)))
         };
         Part::ALL.map(|part| (part, wanted(part))).into()
     }
@@ -182,9 +191,10 @@ impl FabricController {
     fn order(&self, all: &[Source], part: Part) -> Option<Order> {
         let source =
             holder(all, part).filter(|source| source.has_begun(part) && self.is_responsible(source))?;
-        let task = if source.wants(part) {
+        let is_cloud = part == Part::Cloud;
+        let task = if source.wants(part) && !(is_cloud && self.is_replaced(source)) {
             Task::Install(Box::new(wanted(source, part, all)))
-        } else if self.is_removed(source, part) {
+        } else if self.is_removed(source, part) || (is_cloud && Self::is_member_leaving(all)) {
             return None;
         } else {
             Task::Remove
@@ -193,7 +203,9 @@ impl FabricController {
         let join_info = match (part, &task) {
             (Part::Member, Task::Install(_)) => own,
             (Part::Member, Task::Remove) => source.joined_with().or(own),
-            (Part::Broker | Part::ServiceDiscovery, _) | (Part::Member, Task::Check { .. }) => None,
+            (Part::Broker | Part::Cloud | Part::ServiceDiscovery, _) | (Part::Member, Task::Check { .. }) => {
+                None
+            }
         };
         self.ordered(source, part, task, join_info)
     }
@@ -214,6 +226,7 @@ impl FabricController {
             part,
             task,
             join_info,
+            cloud: (part == Part::Cloud).then(|| self.cloud_of(source)).flatten(),
             broker_url: join.and_then(|config| config.broker_url.clone()),
             force: force.is_some_and(|value| value == "true"),
             revision: self.revision,
@@ -232,17 +245,20 @@ impl FabricController {
         open.filter(|_| self.deployments.is_complete()).filter_map(check).collect()
     }
 
-    /// Returns all orders: a member leaves before its broker goes, and a broker is there before its member comes.
+    /// Returns all orders: a member leaves before its broker goes, and a broker is there, and the cloud prepared, before a member
+    /// comes.
     fn orders(&self) -> Vec<Order> {
         let all = self.all();
         let mut orders: Vec<Order> = Part::ALL.iter().filter_map(|part| self.order(&all, *part)).collect();
         orders.sort_by_key(|order| match (&order.task, order.part) {
             (Task::Remove, Part::ServiceDiscovery) => 0,
             (Task::Remove, Part::Member) => 1,
-            (Task::Remove, Part::Broker) => 2,
-            (Task::Install(_) | Task::Check { .. }, Part::Broker) => 3,
-            (Task::Install(_) | Task::Check { .. }, Part::Member) => 4,
-            (Task::Install(_) | Task::Check { .. }, Part::ServiceDiscovery) => 5,
+            (Task::Remove, Part::Cloud) => 2,
+            (Task::Remove, Part::Broker) => 3,
+            (Task::Install(_) | Task::Check { .. }, Part::Broker) => 4,
+            (Task::Install(_) | Task::Check { .. }, Part::Cloud) => 5,
+            (Task::Install(_) | Task::Check { .. }, Part::Member) => 6,
+            (Task::Install(_) | Task::Check { .. }, Part::ServiceDiscovery) => 7,
         });
         self.checks().into_iter().chain(orders).collect()
     }
@@ -260,6 +276,7 @@ impl FabricController {
         let live: BTreeSet<String> =
             self.objects().filter_map(|object| object.metadata.uid.clone()).collect();
         self.reports.retain(|(uid, _), _| live.contains(uid));
+        self.clouds.retain(|uid, _| live.contains(uid));
         // Which object has a part depends on all of them.
         let keys: BTreeSet<ObjectKey> = self.keys().into_iter().collect();
         self.written.retain(|key, _| keys.contains(key));
@@ -302,39 +319,6 @@ impl FabricController {
             status::of_tkestack(&view, before, context.wall)
         };
         (status != found && Some(&status) != written).then_some(Value::Object(status))
-    }
-}
-
-/// Returns what a part is to be like.
-fn wanted(source: &Source, part: Part, all: &[Source]) -> Wanted {
-    match &source.content {
-        Content::Fabric(fabric) => Wanted::Fabric(Box::new(of_part(&fabric.spec, part))),
-        Content::Broker(spec) => Wanted::Upstream(Upstream::Broker(spec.clone())),
-        Content::Submariner(spec) => {
-            let beside = all.iter().filter(|other| other.wants(Part::ServiceDiscovery));
-            let mut beside = beside.filter_map(|other| match &other.content {
-                Content::ServiceDiscovery(spec) => Some(spec.clone()),
-                Content::Fabric(_) | Content::Broker(_) | Content::Submariner(_) | Content::Tkestack(_) => {
-                    None
-                }
-            });
-            let beside = beside.find(|_| spec.service_discovery_enabled != Some(true));
-            Wanted::Upstream(Upstream::Member(spec.clone(), beside))
-        }
-        Content::ServiceDiscovery(spec) => Wanted::Upstream(Upstream::ServiceDiscovery(spec.clone())),
-        Content::Tkestack(spec) => {
-            let publishes_config_map = part == Part::Broker && source.publishes_config_map();
-            Wanted::Tkestack(Tkestack { spec: tkestack::of_part(spec, part), publishes_config_map })
-        }
-    }
-}
-
-/// Returns what of a spec a part goes by: a change of the other one does not concern it.
-fn of_part(spec: &FabricSpec, part: Part) -> FabricSpec {
-    match part {
-        Part::Broker => FabricSpec { broker_config: spec.broker_config.clone(), ..FabricSpec::default() },
-        Part::Member => FabricSpec { join_config: spec.join_config.clone(), ..FabricSpec::default() },
-        Part::ServiceDiscovery => FabricSpec::default(),
     }
 }
 
@@ -402,6 +386,7 @@ impl Controller for FabricController {
         if (report.part, &report.outcome) == (Part::Member, &Outcome::Removed) {
             self.gateways = Cache::new();
         }
+        self.record_cloud(&report);
         self.written.remove(&report.source);
         // Who holds a part may depend on it.
         let mut keys = if is_of_upstream(report.source.kind) { self.keys() } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! Which object a part of the cluster belongs to: a cluster has one broker and one member.
+//! Which object a part of the cluster belongs to: a cluster has one broker, one cloud and one member.
 
 use jiff::Timestamp;
 use trieste_control::api::Fabric;
@@ -11,6 +11,7 @@ impl Part {
     pub const fn finalizer(self) -> &'static str {
         match self {
             Self::Broker => Fabric::BROKER_FINALIZER,
+            Self::Cloud => Fabric::CLOUD_FINALIZER,
             Self::Member => Fabric::MEMBER_FINALIZER,
             Self::ServiceDiscovery => Fabric::SERVICE_DISCOVERY_FINALIZER,
         }
@@ -49,7 +50,7 @@ mod tests {
         source(("trieste.io/v1alpha1", "Fabric"), name, age, finalizers, spec)
     }
 
-    fn names(sources: &[Source]) -> [Option<&str>; 3] {
+    fn names(sources: &[Source]) -> [Option<&str>; 4] {
         Part::ALL.map(|part| holder(sources, part).map(|source| source.key.name.as_str()))
     }
 
@@ -58,16 +59,26 @@ mod tests {
         let both = json!({"brokerConfig": {}, "joinConfig": {}});
         let old = fabric("b", "01", &[], &both);
         let young = fabric("a", "02", &[], &both);
-        assert_eq!(names(&[young.clone(), old.clone()]), [Some("b"), Some("b"), None]);
-        assert_eq!(names(&[]), [None; 3]);
+        assert_eq!(names(&[young.clone(), old.clone()]), [Some("b"), None, Some("b"), None]);
+        assert_eq!(names(&[]), [None; 4]);
         let begun = fabric("a", "02", &[Fabric::MEMBER_FINALIZER], &both);
-        assert_eq!(names(&[begun, old.clone()]), [Some("b"), Some("a"), None]);
+        assert_eq!(names(&[begun, old.clone()]), [Some("b"), None, Some("a"), None]);
         // What was begun is its own until nothing is left of it.
         let left = fabric("c", "03", &[Fabric::BROKER_FINALIZER], &json!({"joinConfig": {}}));
-        assert_eq!(names(&[left, old.clone()]), [Some("c"), Some("b"), None]);
+        assert_eq!(names(&[left, old.clone()]), [Some("c"), None, Some("b"), None]);
         let mut gone = old;
         gone.metadata.extra.insert("deletionTimestamp".to_owned(), json!("2026-01-01T00:00:09Z"));
-        assert_eq!(names(&[gone, young]), [Some("a"), Some("a"), None]);
+        assert_eq!(names(&[gone, young]), [Some("a"), None, Some("a"), None]);
+    }
+
+    #[test]
+    fn a_cluster_has_one_cloud() {
+        let cloud = json!({"cloudPrepareConfig": {"generic": {}}});
+        let old = fabric("b", "01", &[], &cloud);
+        let young = fabric("a", "02", &[], &cloud);
+        assert_eq!(names(&[young, old.clone()]), [None, Some("b"), None, None]);
+        let begun = fabric("a", "02", &[Fabric::CLOUD_FINALIZER], &json!({"joinConfig": {}}));
+        assert_eq!(names(&[begun, old]), [None, Some("a"), Some("a"), None]);
     }
 
     #[test]
@@ -76,9 +87,9 @@ mod tests {
             "namespace": "submariner-operator"});
         let discovery =
             source(("submariner.io/v1alpha1", "ServiceDiscovery"), "service-discovery", "01", &[], &spec);
-        assert_eq!(names(std::slice::from_ref(&discovery)), [None, None, Some("service-discovery")]);
+        assert_eq!(names(std::slice::from_ref(&discovery)), [None, None, None, Some("service-discovery")]);
         let member = fabric("a", "02", &[], &json!({"joinConfig": {}}));
-        assert_eq!(names(&[discovery, member]), [None, Some("a"), None]);
+        assert_eq!(names(&[discovery, member]), [None, None, Some("a"), None]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What the controller wants to be carried out, and what the worker says became of it.
 
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use trieste_control::api::{
-    BrokerInfoRef, BrokerSpec, FabricNetworks, FabricSpec, ObjectKey, PublishedBrokerInfo,
-    ServiceDiscoverySpec, SubmarinerSpec,
+    BrokerInfoRef, BrokerSpec, CloudPrepareConfig, FabricNetworks, FabricSpec, ObjectKey,
+    PublishedBrokerInfo, ServiceDiscoverySpec, SubmarinerSpec,
 };
 
 use crate::kinds::is_of_upstream;
@@ -13,6 +14,8 @@ use crate::kinds::is_of_upstream;
 pub enum Part {
     /// The broker.
     Broker,
+    /// What is prepared in the cluster's cloud.
+    Cloud,
     /// The member.
     Member,
     /// Service discovery by itself, where there is no member that has it.
@@ -21,14 +24,23 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order in which they are installed.
-    pub const ALL: [Self; 3] = [Self::Broker, Self::Member, Self::ServiceDiscovery];
+    pub const ALL: [Self; 4] = [Self::Broker, Self::Cloud, Self::Member, Self::ServiceDiscovery];
 
     /// Returns the part's name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Broker => "broker",
+            Self::Cloud => "cloud",
             Self::Member => "member",
             Self::ServiceDiscovery => "service-discovery",
+        }
+    }
+
+    /// Returns what the part is called in sentences.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Cloud => "cloud preparation",
+            Self::Broker | Self::Member | Self::ServiceDiscovery => self.as_str(),
         }
     }
 }
@@ -93,9 +105,11 @@ pub struct Order {
     pub task: Task,
     /// Where the join data is, or was when the member was installed.
     pub join_info: Option<BrokerInfoRef>,
+    /// What was prepared, or begun to be, in the cloud.
+    pub cloud: Option<CloudPrepareConfig>,
     /// The broker's address, where the Fabric says another one than the join data.
     pub broker_url: Option<String>,
-    /// Whether nodes that are not ready are given up when the part is removed.
+    /// Whether nodes that are not ready, or a cloud that cannot be asked, are given up when the part is removed.
     pub force: bool,
     /// Another number than before when something has changed in the cluster that may be a part of it.
     pub revision: u64,
@@ -142,6 +156,8 @@ pub enum Outcome {
     Removed,
     /// Upstream's operator does not run: the part may be begun.
     Free,
+    /// How the cloud can be prepared was found out, and nothing is done there yet: it begins once the object's status has this.
+    Chosen(Box<CloudPrepareConfig>),
     /// It goes on once something outside has happened.
     Waiting(Reason),
     /// It could not be carried out, and is tried again.
@@ -170,10 +186,25 @@ pub struct Facts {
     pub networks: Option<FabricNetworks>,
     /// Where the join data is that the cluster has joined with.
     pub join_info: Option<BrokerInfoRef>,
+    /// What was prepared in the cloud.
+    pub cloud: Option<CloudPrepareConfig>,
+    /// Of what was prepared in the cloud, when that was compared last.
+    pub asked: Option<Asked>,
+    /// What is still to come by itself, such as machines.
+    pub awaits: Option<Reason>,
     /// Objects that somebody else writes again and again, and who.
     pub contested: Vec<String>,
     /// What works, but somebody should see to.
     pub warnings: Vec<String>,
     /// Of objects of upstream's kinds, what their status has.
     pub status: Map<String, Value>,
+}
+
+/// When a cloud was asked last, with success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// A digest of all that the answer depended on, but for the cloud itself.
+    pub digest: u64,
+    /// When.
+    pub at: Instant,
 }

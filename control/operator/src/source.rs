@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 use trieste_control::api::{
-    Broker, BrokerInfoRef, BrokerSpec, Fabric, Kind, Object, ObjectKey, ObjectMeta, PUBLISH_BROKER_INFO,
-    Resource as _, ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
+    Broker, BrokerInfoRef, BrokerSpec, CloudPrepareConfig, Fabric, Kind, Object, ObjectKey, ObjectMeta,
+    PUBLISH_BROKER_INFO, Resource as _, ServiceDiscovery, ServiceDiscoverySpec, Submariner, SubmarinerSpec,
 };
 use trieste_deploy::objects::names::{BROKER, MANAGED_BY_LABEL, SERVICE_DISCOVERY, SUBMARINER, TRIESTE};
 
@@ -88,6 +88,7 @@ impl Source {
         match &self.content {
             Content::Fabric(fabric) => match part {
                 Part::Broker => fabric.spec.broker_config.is_some(),
+                Part::Cloud => fabric.spec.cloud_prepare_config.is_some(),
                 Part::Member => fabric.spec.join_config.is_some(),
                 Part::ServiceDiscovery => false,
             },
@@ -114,6 +115,24 @@ impl Source {
     /// Returns where the join data is that the cluster has joined with, as a Fabric's status has it.
     pub(crate) fn joined_with(&self) -> Option<BrokerInfoRef> {
         self.fabric()?.status.as_ref()?.join_info.clone()
+    }
+
+    /// Returns how the cloud is to be prepared; `None` also if that cannot be read.
+    pub(crate) fn cloud(&self) -> Option<CloudPrepareConfig> {
+        match &self.content {
+            Content::Fabric(fabric) => fabric.spec.cloud_prepare_config.clone(),
+            Content::Tkestack(spec) => {
+                tkestack::cloud(spec, &self.key.namespace).ok().flatten().map(|cloud| cloud.config)
+            }
+            Content::Broker(_) | Content::Submariner(_) | Content::ServiceDiscovery(_) => None,
+        }
+    }
+
+    /// Returns `true` if the member is not begun before the cloud is prepared: where both are wanted by one object, and neither was
+    /// begun for another.
+    pub(crate) fn prepares_cloud_first(&self, cloud: Option<&Self>) -> bool {
+        let is_its = cloud.is_some_and(|holder| holder.key == self.key);
+        is_its && self.wants(Part::Cloud) && self.wants(Part::Member) && !self.has_begun(Part::Member)
     }
 
     /// Returns `true` if the broker's join data is to be published as a ConfigMap as well.

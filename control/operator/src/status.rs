@@ -5,8 +5,8 @@ mod upstream;
 
 use jiff::Timestamp;
 use trieste_control::api::{
-    Condition, ConditionStatus, ConnectionStatus, FabricGateway, FabricPhase, FabricStatus, Gateway,
-    HaStatus, Object,
+    CloudPrepareConfig, Condition, ConditionStatus, ConnectionStatus, FabricGateway, FabricPhase,
+    FabricStatus, Gateway, HaStatus, Object,
 };
 
 use crate::order::{Facts, Outcome, Part, Report};
@@ -16,6 +16,8 @@ pub(crate) use upstream::of_upstream;
 
 /// The condition that the broker is there and its join data published.
 pub(crate) const BROKER_READY: &str = "BrokerReady";
+/// The condition that the cloud lets pass what has to, and that there are machines for gateways.
+pub(crate) const CLOUD_PREPARED: &str = "CloudPrepared";
 /// The condition that the cluster has joined.
 pub(crate) const JOINED: &str = "Joined";
 /// The condition that service discovery was installed by itself.
@@ -35,9 +37,9 @@ const MOST: usize = 8;
 pub(crate) struct View<'v> {
     pub(crate) source: &'v Source,
     /// Which object has each part.
-    pub(crate) holders: [Option<&'v Source>; 3],
+    pub(crate) holders: [Option<&'v Source>; 4],
     /// The newest report about each part.
-    pub(crate) reports: [Option<&'v Report>; 3],
+    pub(crate) reports: [Option<&'v Report>; 4],
     /// The sets of pods in the member's namespace.
     pub(crate) sets: Vec<PodSet>,
     /// The DaemonSets there.
@@ -109,6 +111,7 @@ fn conditions(view: &View<'_>, verdicts: Verdicts, before: &[Condition], now: Ti
 const fn kind(part: Part) -> &'static str {
     match part {
         Part::Broker => BROKER_READY,
+        Part::Cloud => CLOUD_PREPARED,
         Part::Member => JOINED,
         Part::ServiceDiscovery => SERVICE_DISCOVERY_READY,
     }
@@ -117,8 +120,9 @@ const fn kind(part: Part) -> &'static str {
 const fn index(part: Part) -> usize {
     match part {
         Part::Broker => 0,
-        Part::Member => 1,
-        Part::ServiceDiscovery => 2,
+        Part::Cloud => 1,
+        Part::Member => 2,
+        Part::ServiceDiscovery => 3,
     }
 }
 
@@ -129,7 +133,9 @@ fn report<'v>(view: &View<'v>, part: Part) -> Option<&'v Report> {
 fn facts<'v>(view: &View<'v>, part: Part) -> Option<&'v Facts> {
     match &report(view, part)?.outcome {
         Outcome::Installed(facts) => Some(facts),
-        Outcome::Removed | Outcome::Free | Outcome::Waiting(_) | Outcome::Failed(_) => None,
+        Outcome::Removed | Outcome::Free | Outcome::Chosen(_) | Outcome::Waiting(_) | Outcome::Failed(_) => {
+            None
+        }
     }
 }
 
@@ -147,19 +153,28 @@ fn verdict(view: &View<'_>, part: Part) -> Option<Verdict> {
     if let Some(other) = carried_out_by(view, part) {
         return Some(other);
     }
+    let cloud = view.holders.get(index(Part::Cloud)).copied().flatten();
+    if part == Part::Member && view.source.prepares_cloud_first(cloud) {
+        let message = "the cloud is prepared first: the condition CloudPrepared says how far that is";
+        return Some(Verdict::new(Unknown, "WaitingForCloud", message));
+    }
     let now = report(view, part).filter(|report| Some(report.generation) == view.source.metadata.generation);
     let outcome = now.map(|report| &report.outcome);
     Some(match (is_wanted, outcome) {
-        (true, Some(Outcome::Installed(_))) => Verdict::new(True, "Installed", "it is as the spec says"),
+        (true, Some(Outcome::Installed(facts))) => match &facts.awaits {
+            Some(why) => Verdict::new(Unknown, why.reason, why.message.clone()),
+            None => Verdict::new(True, "Installed", "it is as the spec says"),
+        },
         (_, Some(Outcome::Failed(why) | Outcome::Waiting(why))) => {
             Verdict::new(False, why.reason, why.message.clone())
         }
-        (true, Some(Outcome::Removed | Outcome::Free) | None) => {
+        (true, Some(Outcome::Removed | Outcome::Free | Outcome::Chosen(_)) | None) => {
             Verdict::new(Unknown, "InProgress", "it is being carried out")
         }
-        (false, Some(Outcome::Installed(_) | Outcome::Removed | Outcome::Free) | None) => {
-            Verdict::new(False, "Removing", "it is being removed")
-        }
+        (
+            false,
+            Some(Outcome::Installed(_) | Outcome::Removed | Outcome::Free | Outcome::Chosen(_)) | None,
+        ) => Verdict::new(False, "Removing", "it is being removed"),
     })
 }
 
@@ -193,7 +208,7 @@ fn carried_out_by(view: &View<'_>, part: Part) -> Option<Verdict> {
     let other = other.filter(|other| other.key != view.source.key)?;
     let message = format!(
         "a cluster has one {}, and {} has it: take the part out of one of the two",
-        part.as_str(),
+        part.noun(),
         other.key
     );
     Some(Verdict::new(False, "HeldByAnother", message))
@@ -214,8 +229,14 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     if parts.is_empty() {
         return Verdict::new(Unknown, "InProgress", "nothing was begun yet");
     }
-    if parts.iter().all(|(part, _)| *part == Part::Broker) {
-        return Verdict::new(True, "Ready", "the broker is there");
+    let has = |wanted: Part| parts.iter().any(|(part, _)| *part == wanted);
+    if !has(Part::Member) && !has(Part::ServiceDiscovery) {
+        let message = match (has(Part::Broker), has(Part::Cloud)) {
+            (true, true) => "the broker is there, and the cloud is prepared",
+            (false, true) => "the cloud is prepared",
+            (true | false, false) => "the broker is there",
+        };
+        return Verdict::new(True, "Ready", message);
     }
     let late: Vec<String> = view
         .sets
@@ -227,7 +248,7 @@ fn readiness(view: &View<'_>, parts: &[(Part, Verdict)]) -> Verdict {
     if !late.is_empty() {
         return Verdict::new(False, "PodsNotReady", format!("not all pods are ready: {}", late.join(", ")));
     }
-    if !parts.iter().any(|(part, _)| *part == Part::Member) {
+    if !has(Part::Member) {
         return Verdict::new(True, "Ready", "all pods are ready");
     }
     let Some(gateways) = &view.gateways else {
@@ -270,6 +291,7 @@ fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part:
             let found = facts.map(|facts| facts.broker_info.clone());
             status.broker_info = found.unwrap_or_else(|| before.broker_info.clone());
         }
+        Part::Cloud => status.cloud = cloud(before, report(view, part)),
         Part::Member => {
             let source = facts.and_then(|facts| facts.join_info.clone());
             status.join_info = source.or_else(|| before.join_info.clone());
@@ -286,6 +308,16 @@ fn fill(status: &mut FabricStatus, before: &FabricStatus, view: &View<'_>, part:
         }
         // No Fabric has it.
         Part::ServiceDiscovery => {}
+    }
+}
+
+/// Returns what is, or may be, prepared in the cloud: it is there before anything is done there, and until nothing is left of it.
+fn cloud(before: &FabricStatus, report: Option<&Report>) -> Option<CloudPrepareConfig> {
+    match report.map(|report| &report.outcome) {
+        Some(Outcome::Chosen(config)) => Some(config.as_ref().clone()),
+        Some(Outcome::Installed(facts)) => facts.cloud.clone(),
+        Some(Outcome::Removed) => None,
+        Some(Outcome::Free | Outcome::Waiting(_) | Outcome::Failed(_)) | None => before.cloud.clone(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! killed, and the next one begins from what it finds.
 
 mod broker;
+mod cloud;
 mod deployment_info;
 mod events;
 mod failure;
@@ -35,7 +36,7 @@ use trieste_deploy::Journal;
 
 use crate::RETRY;
 use crate::controller::OperatorStatus;
-use crate::order::{Order, Outcome, Part, Reason, Report, Task, Wanted};
+use crate::order::{Facts, Order, Outcome, Part, Reason, Report, Task, Wanted};
 use events::Repairs;
 use failure::Failure;
 pub use tools::{Connect, THIS_CLUSTER, Tools};
@@ -64,6 +65,7 @@ impl WorkerMetrics {
             Outcome::Installed(_) => "installed",
             Outcome::Removed => "removed",
             Outcome::Free => "free",
+            Outcome::Chosen(_) => "chosen",
             Outcome::Waiting(_) => "waiting",
             Outcome::Failed(_) => "failed",
         };
@@ -81,6 +83,15 @@ const MOST_WARNINGS: usize = 16;
 /// The most that a pass may take. Its steps have limits of their own; a server that never comes to an end has this one.
 const PASS_LIMIT: Duration = Duration::from_secs(1800);
 
+/// What became of an order.
+struct Done {
+    outcome: Outcome,
+    /// What somebody should see to.
+    warnings: Vec<String>,
+    /// What was changed in the cloud.
+    changes: Vec<String>,
+}
+
 /// An order that was tried.
 struct Tried {
     order: Order,
@@ -96,14 +107,16 @@ struct Tried {
 }
 
 impl Tried {
-    /// Returns when an order is tried again. A change of objects alone is a reason for what is to be there, not for what is to go:
-    /// removing changes them itself.
+    /// Returns when an order is tried again. A change of objects alone is a reason for what is to be there, not for what is to go,
+    /// since removing changes them itself, and not for a cloud, which they are no part of.
     fn due_for(&self, order: &Order) -> Instant {
         if !self.order.wants_the_same(order) {
             return self.ended;
         }
         match order.task {
-            Task::Install(_) if self.order.revision != order.revision => self.due.min(self.ended + SPACING),
+            Task::Install(_) if self.order.revision != order.revision && order.part != Part::Cloud => {
+                self.due.min(self.ended + SPACING)
+            }
             Task::Install(_) | Task::Remove | Task::Check { .. } => self.due,
         }
     }
@@ -172,7 +185,7 @@ impl Worker {
                 }
                 continue;
             };
-            let (outcome, warnings) = tokio::select! {
+            let done = tokio::select! {
                 done = self.execute(&order) => done,
                 () = term_ends(leadership.clone()) => {
                     warn!(object = %order.source, part = order.part.as_str(), "leadership lost, pass dropped");
@@ -180,7 +193,7 @@ impl Worker {
                     continue;
                 }
             };
-            if self.finish(order, outcome, warnings).is_err() {
+            if self.finish(order, done).is_err() {
                 return;
             }
         }
@@ -190,8 +203,20 @@ impl Worker {
         self.tried.get(&key_of(order)).is_none_or(|tried| Instant::now() >= tried.due_for(order))
     }
 
-    /// Returns what became of an order, and what somebody should see to.
-    async fn execute(&self, order: &Order) -> (Outcome, Vec<String>) {
+    /// Returns what was found out about a part when it was carried out the last time, if that was a success.
+    fn earlier(&self, order: &Order) -> Option<&Facts> {
+        match &self.tried.get(&key_of(order))?.outcome {
+            Outcome::Installed(facts) => Some(facts),
+            Outcome::Removed
+            | Outcome::Free
+            | Outcome::Chosen(_)
+            | Outcome::Waiting(_)
+            | Outcome::Failed(_) => None,
+        }
+    }
+
+    /// Returns what became of an order.
+    async fn execute(&self, order: &Order) -> Done {
         let mut steps = Record::default();
         let pass = async {
             if let Some(waiting) = upstream::standing_back(&self.tools, order).await? {
@@ -201,6 +226,7 @@ impl Worker {
                 (_, Task::Check { .. }) => Ok(Outcome::Free),
                 (_, Task::Install(wanted)) => self.install(order, wanted, &mut steps).await,
                 (Part::Broker, Task::Remove) => broker::remove(&self.tools, order, &mut steps).await,
+                (Part::Cloud, Task::Remove) => cloud::remove(&self.tools, order, &mut steps).await,
                 (Part::Member, Task::Remove) => {
                     let order = tkestack::with_join_info(&self.tools, order.clone()).await?;
                     member::remove(&self.tools, &order, &mut steps).await
@@ -220,7 +246,8 @@ impl Worker {
                 ),
             }),
         };
-        (outcome, warnings(&steps))
+        let changes = if order.part == Part::Cloud { cloud::changes(&steps) } else { Vec::new() };
+        Done { outcome, warnings: warnings(&steps), changes }
     }
 
     async fn install(&self, order: &Order, wanted: &Wanted, steps: &mut Record) -> Result<Outcome, Failure> {
@@ -230,16 +257,22 @@ impl Worker {
                 tkestack::withdraw(&self.tools.server).await?;
                 broker::install(&self.tools, spec, steps).await
             }
+            (Part::Cloud, Wanted::Fabric(spec)) => {
+                cloud::install(&self.tools, order, spec, self.earlier(order), steps).await
+            }
             (Part::Member, Wanted::Fabric(spec)) => member::install(&self.tools, order, spec, steps).await,
             // No Fabric has it.
             (Part::ServiceDiscovery, Wanted::Fabric(_)) => Ok(Outcome::Removed),
             (_, Wanted::Upstream(content)) => upstream::install(&self.tools, content, steps).await,
-            (_, Wanted::Tkestack(content)) => tkestack::install(&self.tools, order, content, steps).await,
+            (_, Wanted::Tkestack(content)) => {
+                tkestack::install(&self.tools, order, content, self.earlier(order), steps).await
+            }
         }
     }
 
     /// Takes in what became of an order, and reports it.
-    fn finish(&mut self, order: Order, mut outcome: Outcome, warnings: Vec<String>) -> Result<(), ()> {
+    fn finish(&mut self, order: Order, done: Done) -> Result<(), ()> {
+        let Done { mut outcome, warnings, changes } = done;
         let key = key_of(&order);
         let before = self.tried.remove(&key);
         let known = before.as_ref().map(|tried| tried.warnings.clone()).unwrap_or_default();
@@ -247,6 +280,7 @@ impl Worker {
             warn!(object = %order.source, part = order.part.as_str(), text, "part carried out with a warning");
             events::warning(&self.recorder, &order, text);
         }
+        events::changed(&self.recorder, &order, &changes);
         let has_settled = before.as_ref().is_some_and(|tried| tried.has_settled(&order));
         let repaired = self.repairs.take(&self.journal.drain(), has_settled);
         for text in &repaired {
@@ -264,6 +298,8 @@ impl Worker {
         let fresh = || Backoff::new(RETRY.0, RETRY.1);
         let mut backoff = before.map_or_else(fresh, |tried| tried.backoff);
         let until = match &outcome {
+            Outcome::Installed(facts) if facts.awaits.is_some() => SPACING,
+            Outcome::Chosen(_) => SPACING,
             Outcome::Waiting(_) if matches!(order.task, Task::Check { .. }) => self.tools.resync,
             Outcome::Waiting(_) | Outcome::Failed(_) => backoff.next_wait(&mut OsRng),
             Outcome::Installed(_) | Outcome::Free => {
@@ -353,6 +389,7 @@ mod tests {
             part,
             task,
             join_info: None,
+            cloud: None,
             broker_url: None,
             force: false,
             revision,
@@ -381,6 +418,9 @@ mod tests {
         assert_eq!(wait(&order(install(), 2)), SPACING);
         let edited = Order { generation: 2, ..order(install(), 1) };
         assert_eq!(wait(&edited), Duration::ZERO);
+        let cloud = |revision| Order { part: Part::Cloud, ..order(install(), revision) };
+        let done = tried(cloud(1), Duration::from_secs(120));
+        assert_eq!(done.due_for(&cloud(2)) - done.ended, Duration::from_secs(120));
     }
 
     #[tokio::test(start_paused = true)]

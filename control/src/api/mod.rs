@@ -56,8 +56,9 @@ pub use egress::{
 pub use endpoint::{Endpoint, EndpointFacts, EndpointSpec, backend_config};
 pub use error::ApiError;
 pub use fabric::{
-    BrokerConfig, BrokerInfoRef, BrokerInfoSource, Fabric, FabricGateway, FabricNetworks, FabricPhase,
-    FabricSpec, FabricStatus, JoinConfig, ProxyConfig, PublishedBrokerInfo,
+    AwsConfig, AzureConfig, BrokerConfig, BrokerInfoRef, BrokerInfoSource, CloudPrepareConfig,
+    CredentialsSecret, Fabric, FabricGateway, FabricNetworks, FabricPhase, FabricSpec, FabricStatus,
+    GcpConfig, GenericConfig, JoinConfig, ProxyConfig, PublishedBrokerInfo, RhosConfig,
 };
 pub use gateway::{Connection, ConnectionStatus, Gateway, HaStatus, LatencyRtt, LeftOut, PublishedStatus};
 pub use ingress::{GlobalIngressIp, GlobalIngressIpSpec, IngressStatus, IngressTarget};
@@ -85,5 +86,6 @@ pub use submariner::{HealthCheckSpec, Hidden, Submariner, SubmarinerSpec, Submar
 use subnets::parse_ip;
 pub use subnets::{overlap, parse_cidrs, published};
 pub use tkestack::{
-    PUBLISH_BROKER_INFO, TkestackAction, TkestackBroker, TkestackJoin, TkestackResource, TkestackSpec,
+    PUBLISH_BROKER_INFO, TkestackAction, TkestackAws, TkestackBroker, TkestackCloud, TkestackJoin,
+    TkestackResource, TkestackSecret, TkestackSpec,
 };

@@ -41,7 +41,8 @@ pub struct TkestackSpec {
     /// Makes this cluster a member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_config: Option<TkestackJoin>,
-    /// Not carried out, and warned of: this version prepares no cloud.
+    /// Prepares the cluster's cloud, if it is AWS: credentialsSecret (a name, or an object with a name), infraID, region, aws with
+    /// gatewayInstance (m5n.large) and gateways (1). Begun with joinConfig's action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_prepare_config: Option<Map<String, Value>>,
 }
@@ -196,5 +197,62 @@ impl Default for TkestackJoin {
             health_check_interval: 1,
             health_check_max_packet_loss_count: 5,
         }
+    }
+}
+
+/// `cloudPrepareConfig`, of which AWS is the only cloud that has fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TkestackCloud {
+    /// The Secret with the credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials_secret: Option<TkestackSecret>,
+    /// The ID by which the cloud's objects of this cluster are found.
+    #[serde(rename = "infraID", skip_serializing_if = "String::is_empty")]
+    pub infra_id: String,
+    /// The region.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub region: String,
+    /// The cluster is in AWS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aws: Option<TkestackAws>,
+}
+
+/// A Secret, as the two kinds write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TkestackSecret {
+    /// A Fabric has its name.
+    Name(String),
+    /// A Knitnet has an object with its name.
+    Reference {
+        /// The name.
+        #[serde(default)]
+        name: String,
+    },
+}
+
+impl TkestackSecret {
+    /// Returns the Secret's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) | Self::Reference { name } => name,
+        }
+    }
+}
+
+/// `cloudPrepareConfig.aws`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TkestackAws {
+    /// The type of machines that are made for gateways.
+    pub gateway_instance: String,
+    /// How many gateways there are to be.
+    pub gateways: u32,
+}
+
+impl Default for TkestackAws {
+    fn default() -> Self {
+        Self { gateway_instance: "m5n.large".to_owned(), gateways: 1 }
     }
 }

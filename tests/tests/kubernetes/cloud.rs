@@ -1,6 +1,6 @@
 //! Clouds prepared by the command: a real API server, and a server that answers as the cloud's.
 
-mod ec2;
+pub(crate) mod ec2;
 
 use std::path::PathBuf;
 use std::time::Duration;

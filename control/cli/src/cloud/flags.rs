@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use trieste_cloud::choice::Choice;
+use trieste_cloud::cluster::vxlan_port;
 use trieste_cloud::metadata::{self, Metadata};
 use trieste_cloud::rules::everywhere;
 use trieste_cloud::{CloudError, Ports, Wanted};
-use trieste_control::requirements::is_ovn_kubernetes;
 use trieste_deploy::Server;
-use trieste_deploy::discover::{Given, discover};
 
 use crate::contexts::KubeArgs;
 
@@ -158,10 +157,7 @@ impl WantedArgs {
     pub(super) async fn wanted(&self, server: &Server) -> Result<Wanted, CloudError> {
         let vxlan = match self.vxlan_port {
             Some(port) => port,
-            None => match discover(server, &Given::default()).await? {
-                network if is_ovn_kubernetes(&network.plugin.name) => 0,
-                _ => Ports::default().vxlan,
-            },
+            None => vxlan_port(server).await?,
         };
         let ports =
             Ports { natt: self.natt_port, nat_discovery: self.nat_discovery_port, ike: self.ike_port, vxlan };

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::translate::{JoinContext, broker_options, join_options, join_source};
+use crate::translate::{JoinContext, broker_options, cloud, cloud_wanted, join_options, join_source};
 use serde_json::{Value, json};
-use trieste_control::api::{BrokerConfig, BrokerInfoSource, FabricSpec, JoinConfig, crd};
+use trieste_control::api::{
+    AwsConfig, AzureConfig, BrokerConfig, BrokerInfoSource, CloudPrepareConfig, FabricSpec, GcpConfig,
+    GenericConfig, JoinConfig, RhosConfig, crd,
+};
 use trieste_deploy::broker_info::{BrokerInfo, ClientToken};
 use trieste_deploy::objects::Secret;
 
@@ -146,22 +149,105 @@ fn every_field_of_a_broker_changes_what_is_asked_for() {
     assert_eq!(properties(&[]).len(), 3, "a part that nobody translates");
 }
 
+/// Fields of each cloud with a value that is not the default, and a part of what comes out of it.
+const CLOUDS: [(&str, &str, &str, &str); 21] = [
+    ("aws", "controlPlaneSecurityGroup", r#""x""#, "control_plane_security_group: Some(\"x\")"),
+    ("aws", "gatewayInstance", r#""x""#, "instance: Some(\"x\")"),
+    ("aws", "gateways", "3", "gateways: 3"),
+    ("aws", "subnetNames", r#"["x"]"#, "subnet_names: [\"x\"]"),
+    ("aws", "vpcName", r#""x""#, "vpc_name: Some(\"x\")"),
+    ("aws", "workerSecurityGroup", r#""x""#, "worker_security_group: Some(\"x\")"),
+    ("azure", "airGapped", "true", "air_gapped: true"),
+    ("azure", "gatewayInstance", r#""x""#, "instance: Some(\"x\")"),
+    ("azure", "gateways", "3", "gateways: 3"),
+    ("gcp", "gatewayInstance", r#""x""#, "instance: Some(\"x\")"),
+    ("gcp", "gateways", "3", "gateways: 3"),
+    ("gcp", "projectID", r#""x""#, "project_id: Some(\"x\")"),
+    ("gcp", "publicSubnetName", r#""x""#, "public_subnet_name: Some(\"x\")"),
+    ("gcp", "nodeTags", r#"["x"]"#, "node_tags: [\"x\"]"),
+    ("gcp", "vpcName", r#""x""#, "vpc_name: Some(\"x\")"),
+    ("generic", "gateways", "3", "gateways: 3"),
+    ("rhos", "cloudEntry", r#""x""#, "cloud_entry: \"x\""),
+    ("rhos", "gatewayInstance", r#""x""#, "instance: Some(\"x\")"),
+    ("rhos", "gateways", "3", "gateways: 3"),
+    ("rhos", "projectID", r#""x""#, "project_id: Some(\"x\")"),
+    ("", "sources", r#"["10.1.2.3/8"]"#, "sources: [10.0.0.0/8]"),
+];
+
+fn shown_cloud(config: &Value, join: Option<&JoinConfig>) -> String {
+    let config: CloudPrepareConfig = serde_json::from_value(config.clone()).unwrap();
+    let wanted = cloud_wanted(&config, join).unwrap();
+    let shown = format!("{:?} {wanted:?}", cloud(&config).unwrap());
+    // What is wanted of every cloud alike says more than the part that it comes from.
+    shown.replace("gateway_instance: ", "")
+}
+
+#[test]
+fn every_field_of_a_cloud_changes_what_is_asked_for() {
+    for (name, field, value, part) in CLOUDS {
+        let value: Value = serde_json::from_str(value).unwrap();
+        let (plain, changed) = match name {
+            "" => (json!({"generic": {}}), json!({"generic": {}, field: value})),
+            name => (json!({name: {}}), json!({name: {field: value}})),
+        };
+        let (plain, shown) = (shown_cloud(&plain, None), shown_cloud(&changed, None));
+        assert!(!plain.contains(part), "{name}.{field}: {part} is so anyway");
+        assert!(shown.contains(part), "{name}.{field}: no {part} in {shown}");
+    }
+    let of = |wanted: &str| -> BTreeSet<String> {
+        let rows = CLOUDS.iter().filter(|(name, ..)| *name == wanted);
+        rows.map(|(_, field, ..)| (*field).to_owned()).collect()
+    };
+    let names = ["aws", "azure", "gcp", "generic", "rhos"];
+    for name in names {
+        assert_eq!(of(name), properties(&["cloudPrepareConfig", name]), "{name}");
+    }
+    // The worker hands these over to the cloud's own client.
+    let elsewhere = ["credentialsSecret", "infraID", "region"];
+    let listed = of("").into_iter().chain(elsewhere.into_iter().chain(names).map(str::to_owned));
+    assert_eq!(listed.collect::<BTreeSet<String>>(), properties(&["cloudPrepareConfig"]));
+}
+
+#[test]
+fn what_a_cloud_lets_pass_is_what_the_member_uses() {
+    let generic = json!({"generic": {}});
+    let alone = shown_cloud(&generic, None);
+    assert!(alone.contains("natt: 4500, nat_discovery: 4490, ike: 500, vxlan: 4800"), "{alone}");
+    assert!(alone.contains("load_balancer: false"), "{alone}");
+    let join = JoinConfig {
+        natt_port: 4501,
+        nat_discovery_port: 0,
+        load_balancer_enabled: true,
+        ..JoinConfig::default()
+    };
+    let beside = shown_cloud(&generic, Some(&join));
+    assert!(beside.contains("natt: 4501, nat_discovery: 0, ike: 500"), "{beside}");
+    assert!(beside.contains("load_balancer: true"), "{beside}");
+}
+
 #[test]
 fn the_definitions_defaults_are_the_types() {
     let definition = crd::fabric();
     let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut shown = 0;
     for (part, plain) in [
-        ("brokerConfig", serde_json::to_value(BrokerConfig::default()).unwrap()),
-        ("joinConfig", serde_json::to_value(JoinConfig::default()).unwrap()),
+        ("/brokerConfig", serde_json::to_value(BrokerConfig::default()).unwrap()),
+        ("/joinConfig", serde_json::to_value(JoinConfig::default()).unwrap()),
+        ("/cloudPrepareConfig", serde_json::to_value(CloudPrepareConfig::default()).unwrap()),
+        ("/cloudPrepareConfig/aws", serde_json::to_value(AwsConfig::default()).unwrap()),
+        ("/cloudPrepareConfig/gcp", serde_json::to_value(GcpConfig::default()).unwrap()),
+        ("/cloudPrepareConfig/azure", serde_json::to_value(AzureConfig::default()).unwrap()),
+        ("/cloudPrepareConfig/rhos", serde_json::to_value(RhosConfig::default()).unwrap()),
+        ("/cloudPrepareConfig/generic", serde_json::to_value(GenericConfig::default()).unwrap()),
     ] {
-        for (field, schema) in spec["properties"][part]["properties"].as_object().unwrap() {
+        let node = spec.pointer(&part.replace('/', "/properties/")).unwrap();
+        for (field, schema) in node["properties"].as_object().unwrap() {
             let default = schema.get("default").cloned();
-            assert_eq!(default, plain.get(field).cloned(), "{part}.{field}");
+            assert_eq!(default, plain.get(field).cloned(), "{part}/{field}");
             shown += usize::from(default.is_some());
         }
     }
-    assert!(shown > 30, "{shown} defaults are visible");
+    assert!(shown > 40, "{shown} defaults are visible");
 }
 
 #[test]

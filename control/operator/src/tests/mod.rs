@@ -1,9 +1,11 @@
 //! Translation and controller, over everything that the definition has.
 
+mod cloud;
 mod controller;
 mod faults;
 mod fields;
 mod knitnet;
+pub(crate) mod played;
 mod tkestack;
 mod upstream;
 mod upstream_fields;

@@ -2,7 +2,7 @@
 
 use crate::order::Part;
 use crate::translate::FieldError;
-use crate::translate::tkestack::{Translated, begins, has, of_part, translate};
+use crate::translate::tkestack::{Translated, begins, cloud, has, of_part, translate};
 use serde_json::{Value, json};
 use trieste_control::api::{BrokerInfoSource, Kind};
 
@@ -101,16 +101,11 @@ fn every_field_says_what_it_said() {
 
 #[test]
 fn what_is_not_carried_out_is_said() {
-    let warned = resource(&json!({"joinConfig": {"ikePort": 501, "imageOverrideArr": ["lighthouse-agent=x"]},
-            "cloudPrepareConfig": {"credentialsSecret": "aws", "infraID": "i", "region": "r", "aws": {"gateways": 2}}}),
-    )
-    .unwrap();
+    let spec = json!({"joinConfig": {"ikePort": 501, "imageOverrideArr": ["lighthouse-agent=x"]}});
+    let warned = resource(&spec).unwrap();
     let text = warned.warnings.join("\n");
-    assert_eq!(warned.warnings.len(), 3, "{text}");
-    assert!(
-        text.contains("cloudPrepareConfig") && text.contains("501") && text.contains("lighthouse-agent"),
-        "{text}"
-    );
+    assert_eq!(warned.warnings.len(), 2, "{text}");
+    assert!(text.contains("501") && text.contains("lighthouse-agent"), "{text}");
     for (field, wrong) in [
         ("joinConfig.nattPort", json!({"joinConfig": {"nattPort": "x"}})),
         (
@@ -127,13 +122,51 @@ fn what_is_not_carried_out_is_said() {
 }
 
 #[test]
-fn a_cloud_that_nobody_has_asked_for_is_not_warned_of() {
-    let given = |cloud: Value| {
-        resource(&json!({"brokerConfig": {}, "cloudPrepareConfig": cloud})).unwrap().warnings.len()
+fn a_cloud_that_nobody_has_asked_for_is_no_part() {
+    let given = |config: Value| {
+        let spec = json!({"brokerConfig": {}, "cloudPrepareConfig": config});
+        let spec = spec.as_object().unwrap();
+        let is_there = cloud(spec, "apps").unwrap().is_some();
+        assert_eq!(has(spec, Part::Cloud), is_there);
+        is_there
     };
     // What that operator's programs write where there is nothing.
     let empty = json!({"credentialsSecret": {"name": ""}, "infraID": "", "region": "", "aws": {"gatewayInstance": "m5n.large", "gateways": 1}});
-    assert_eq!([given(empty), given(json!({})), given(json!({"credentialsSecret": "aws"}))], [0, 0, 1]);
+    assert_eq!(
+        [given(empty), given(json!({})), given(json!({"credentialsSecret": "aws"}))],
+        [false, false, true]
+    );
+}
+
+#[test]
+fn every_field_of_a_cloud_says_what_it_said() {
+    let of = |config: Value, namespace: &str| {
+        let spec = json!({"joinConfig": {}, "cloudPrepareConfig": config});
+        cloud(spec.as_object().unwrap(), namespace).map(Option::unwrap)
+    };
+    let plain = of(json!({"credentialsSecret": "aws"}), "apps").unwrap();
+    assert!(!plain.is_named, "it is AWS if the nodes are");
+    let config = serde_json::to_value(plain.config).unwrap();
+    let secret = json!({"name": "aws", "namespace": "trieste-operator"});
+    let expected = json!({"credentialsSecret": secret, "sources": ["0.0.0.0/0", "::/0"],
+        "aws": {"gatewayInstance": "m5n.large", "gateways": 1}});
+    assert_eq!(config, expected);
+    for (config, pointer, becomes) in [
+        (json!({"credentialsSecret": {"name": "k"}}), "/credentialsSecret/name", json!("k")),
+        (json!({"region": "r", "infraID": "i"}), "/infraID", json!("i")),
+        (json!({"region": "r", "infraID": ""}), "/region", json!("r")),
+        (json!({"region": "r", "aws": {"gateways": 2}}), "/aws/gateways", json!(2)),
+        (json!({"region": "r", "aws": {"gatewayInstance": "x"}}), "/aws/gatewayInstance", json!("x")),
+    ] {
+        let translated = of(config.clone(), "apps").unwrap();
+        assert_eq!(translated.is_named, config["aws"].is_object());
+        let translated = serde_json::to_value(translated.config).unwrap();
+        assert_eq!(translated.pointer(pointer), Some(&becomes), "{config}");
+    }
+    let own = of(json!({"credentialsSecret": "aws"}), "submariner-operator").unwrap().config;
+    assert_eq!(own.credentials_secret.unwrap().namespace, "submariner-operator");
+    let error = of(json!({"region": "r", "aws": {"gateways": "x"}}), "apps").unwrap_err().to_string();
+    assert!(error.starts_with("cloudPrepareConfig: aws.gateways"), "{error}");
 }
 
 #[test]
@@ -147,6 +180,10 @@ fn a_mistake_in_one_part_does_not_concern_the_other() {
             && broker.warnings.is_empty()
     );
     assert!(of(Part::Member).unwrap_err().to_string().contains("nattPort"));
+    assert!(of(Part::Cloud).unwrap_err().to_string().contains("nattPort"), "its ports are the cloud's");
+    let parts = |part| of_part(spec.as_object().unwrap(), part).keys().cloned().collect::<Vec<_>>();
+    assert_eq!(parts(Part::Cloud), ["action", "cloudPrepareConfig", "joinConfig"]);
+    assert_eq!(parts(Part::Member), ["action", "joinConfig"]);
 }
 
 #[test]
@@ -170,6 +207,8 @@ fn a_knitnet_begins_what_its_action_says_and_a_fabric_what_is_there() {
     ] {
         let both = json!({"action": action, "brokerConfig": {}, "joinConfig": {}});
         let none = json!({"action": action, "brokerConfig": null});
+        let cloud = json!({"action": action, "cloudPrepareConfig": {"region": "r"}});
+        assert_eq!(begins(kind, cloud.as_object().unwrap(), Part::Cloud), wanted[1], "as the member");
         let begun = |spec: &Value| {
             [Part::Broker, Part::Member].map(|part| begins(kind, spec.as_object().unwrap(), part))
         };

@@ -24,6 +24,8 @@ pub(super) struct Bed {
     objects: BTreeMap<ObjectKey, Value>,
     /// Whether the definitions drop conditions, as upstream's do.
     pub(super) drops_conditions: bool,
+    /// Whether they drop all but the phase, as those of group `operator.tkestack.io` do.
+    pub(super) drops_fields: bool,
     pub(super) writes: usize,
 }
 
@@ -49,7 +51,13 @@ impl Bed {
     /// Begins with an operator of upstream's that has so many replicas, where there is one.
     pub(super) fn new(operator: Option<u64>) -> Self {
         let controller = FabricController::new(Others { upstream: true, tkestack: true });
-        let mut bed = Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 };
+        let mut bed = Self {
+            controller,
+            objects: BTreeMap::new(),
+            drops_conditions: false,
+            drops_fields: false,
+            writes: 0,
+        };
         bed.list(Kind::Deployment, &operator.map(deployment).into_iter().collect::<Vec<_>>());
         bed.list(Kind::DaemonSet, &[]);
         for (kind, _) in KINDS {
@@ -61,7 +69,7 @@ impl Bed {
     /// A bed whose store has not said which objects there are.
     pub(super) fn unread() -> Self {
         let controller = FabricController::new(Others { upstream: false, tkestack: true });
-        Self { controller, objects: BTreeMap::new(), drops_conditions: false, writes: 0 }
+        Self { controller, objects: BTreeMap::new(), drops_conditions: false, drops_fields: false, writes: 0 }
     }
 
     pub(super) fn list(&mut self, kind: Kind, objects: &[Value]) {
@@ -133,6 +141,9 @@ impl Bed {
         }
         if let Some(status) = object["status"].as_object_mut().filter(|_| self.drops_conditions) {
             status.remove("conditions");
+        }
+        if let Some(status) = object["status"].as_object_mut().filter(|_| self.drops_fields) {
+            status.retain(|field, _| field == "phase");
         }
         self.objects.insert(write.key(), object.clone());
         let stored = StoreEvent::Applied(Object::from_value(object.clone()).unwrap());

@@ -5,6 +5,9 @@
 //! a cluster ID that is missing is made of the resource's name, and is not a random one at each pass; and the broker's join data has the
 //! rights of an account that lets clusters join, not those of an administrator.
 
+mod cloud;
+mod nulls;
+
 use serde_json::{Map, Value};
 use trieste_control::api::{
     BrokerConfig, BrokerInfoSource, FabricSpec, JoinConfig, Kind, TkestackBroker, TkestackJoin, TkestackSpec,
@@ -16,6 +19,8 @@ use trieste_deploy::preflight::canonical;
 use super::field::FieldError;
 use super::join::published;
 use crate::order::Part;
+pub use cloud::{TranslatedCloud, cloud};
+use nulls::remove_nulls;
 
 /// The port of IKE, which cannot be another one.
 const IKE_PORT: u16 = 500;
@@ -33,24 +38,26 @@ pub struct Translated {
 const fn config(part: Part) -> Option<&'static str> {
     match part {
         Part::Broker => Some("brokerConfig"),
+        Part::Cloud => Some(cloud::FIELD),
         Part::Member => Some("joinConfig"),
         Part::ServiceDiscovery => None,
     }
 }
 
-/// Returns `true` if the resource has the configuration of a part.
+/// Returns `true` if the resource has the configuration of a part. One of a cloud in which nothing stands is none.
 pub fn has(spec: &Map<String, Value>, part: Part) -> bool {
-    config(part).and_then(|config| spec.get(config)).is_some_and(|config| !config.is_null())
+    let config = config(part).and_then(|config| spec.get(config)).filter(|config| !config.is_null());
+    config.is_some_and(|config| part != Part::Cloud || cloud::asks_for_something(config))
 }
 
 /// Returns `true` if a resource of that kind has a part begun. Most Fabrics have no action, and all that is there is begun; an action that
-/// nobody has defined begins nothing.
+/// nobody has defined begins nothing. The cloud is prepared for a member.
 pub fn begins(kind: Kind, spec: &Map<String, Value>, part: Part) -> bool {
     let none = if kind == Kind::Knitnet { "broker" } else { "all" };
     let action = spec.get("action").and_then(Value::as_str).filter(|action| !action.is_empty());
     let is_meant = match action.unwrap_or(none) {
         "broker" => part == Part::Broker,
-        "join" => part == Part::Member,
+        "join" => matches!(part, Part::Member | Part::Cloud),
         "all" => true,
         _ => false,
     };
@@ -60,16 +67,14 @@ pub fn begins(kind: Kind, spec: &Map<String, Value>, part: Part) -> bool {
 /// Returns what of a spec a part goes by: a mistake in the other one does not concern it.
 pub fn of_part(spec: &Map<String, Value>, part: Part) -> Map<String, Value> {
     let mut own = spec.clone();
-    // Said once, about the member where there is one.
-    if part == Part::Broker && has(spec, Part::Member) {
-        own.remove("cloudPrepareConfig");
-    }
-    let others = Part::ALL.into_iter().filter(|other| *other != part).filter_map(config);
+    // The cloud's ports are those of the member.
+    let is_other = |other: &Part| *other != part && (part, *other) != (Part::Cloud, Part::Member);
+    let others = Part::ALL.into_iter().filter(is_other).filter_map(config);
     others.for_each(|other| drop(own.remove(other)));
     own
 }
 
-/// Translates the spec of a resource, whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
+/// Translates the spec of a resource but for its [`cloud`], whatever its action; `source` says whether the broker's join data was found in a ConfigMap, as that
 /// operator publishes it, or in a Secret.
 ///
 /// # Errors
@@ -84,37 +89,10 @@ pub fn translate(spec: &Map<String, Value>, source: BrokerInfoSource) -> Result<
     let spec: TkestackSpec = serde_path_to_error::deserialize(&spec)
         .map_err(|error| FieldError::new("spec", format!("{}: {}", error.path(), error.inner())))?;
     let mut warnings = Vec::new();
-    if spec.cloud_prepare_config.as_ref().is_some_and(asks_for_something) {
-        warnings.push("cloudPrepareConfig is not carried out: this version prepares no cloud".to_owned());
-    }
     let join = spec.join_config.map(|join| join_config(join, source, &mut warnings)).transpose()?;
     let broker = spec.broker_config.map(broker_config);
     let spec = FabricSpec { broker_config: broker, join_config: join, cloud_prepare_config: None };
     Ok(Translated { spec, warnings })
-}
-
-/// Returns `true` unless all that is there is what that operator's programs write where nobody has asked for anything.
-fn asks_for_something(cloud: &Map<String, Value>) -> bool {
-    let is_given = |value: &Value| match value {
-        Value::String(text) => !text.is_empty(),
-        Value::Object(fields) => {
-            fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
-    };
-    ["credentialsSecret", "infraID", "region"].iter().any(|field| cloud.get(*field).is_some_and(is_given))
-}
-
-/// Removes fields without a value: that operator's own programs write them for lists that are empty.
-fn remove_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(remove_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 fn broker_config(broker: TkestackBroker) -> BrokerConfig {

@@ -12,7 +12,7 @@ use crate::order::{Order, Outcome, Reason};
 
 /// An object that was repaired so often within so long has another writer.
 const CONTESTED: (usize, Duration) = (3, Duration::from_secs(600));
-/// The most repairs of one pass that get an Event each.
+/// The most repairs, and changes in the cloud, of one pass that get an Event each.
 const MOST: usize = 16;
 
 /// The objects that were repaired lately.
@@ -83,9 +83,20 @@ pub(super) fn warning(recorder: &Recorder, order: &Order, text: &str) {
     );
 }
 
+/// Records what was changed in the cloud, also by a pass that came to no good end.
+pub(super) fn changed(recorder: &Recorder, order: &Order, changes: &[String]) {
+    for text in changes.iter().take(MOST) {
+        recorder.record_about(about(order), Severity::Info, "CloudChanged", text.clone());
+    }
+    if let Some(more) = changes.len().checked_sub(MOST).filter(|more| *more > 0) {
+        let text = format!("{more} more changes were made in the cloud");
+        recorder.record_about(about(order), Severity::Info, "CloudChanged", text);
+    }
+}
+
 /// Records what became of a part.
 pub(super) fn outcome(recorder: &Recorder, order: &Order, outcome: &Outcome) {
-    let part = order.part.as_str();
+    let part = order.part.noun();
     match outcome {
         Outcome::Installed(_) => {
             recorder.record_about(
@@ -103,7 +114,7 @@ pub(super) fn outcome(recorder: &Recorder, order: &Order, outcome: &Outcome) {
                 format!("nothing is left of the {part}"),
             );
         }
-        Outcome::Free => {}
+        Outcome::Free | Outcome::Chosen(_) => {}
         Outcome::Waiting(why) if why.reason == Reason::UPSTREAM_OPERATOR => {
             recorder.record_about(about(order), Severity::Info, why.reason, why.message.clone());
         }

@@ -1,5 +1,6 @@
 //! Why a part could not be carried out, in a word and a sentence.
 
+use trieste_cloud::CloudError;
 use trieste_control::steps::Outcome;
 use trieste_deploy::DeployError;
 
@@ -14,6 +15,9 @@ pub(super) enum Failure {
     /// The library says so.
     #[error(transparent)]
     Deploy(#[from] DeployError),
+    /// The cloud, or what it takes to ask it.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
     /// A field makes no sense.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -33,7 +37,10 @@ impl Failure {
         match self {
             Self::Field(error) => Reason { reason: "InvalidSpec", message: error.to_string() },
             Self::Missing { reason, message } => Reason { reason, message: message.clone() },
-            Self::Deploy(error) => Reason { reason: word(error), message: text(error) },
+            Self::Deploy(error) | Self::Cloud(CloudError::Cluster(error)) => {
+                Reason { reason: word(error), message: text(error) }
+            }
+            Self::Cloud(error) => Reason { reason: cloud_word(error), message: cloud_text(error) },
         }
     }
 
@@ -78,6 +85,66 @@ fn word(error: &DeployError) -> &'static str {
         _ => "Failed",
     }
 }
+
+fn cloud_word(error: &CloudError) -> &'static str {
+    match error {
+        CloudError::Api { code, .. } if code.is_empty() => "CloudUnreachable",
+        CloudError::Api { .. } => "CloudRefused",
+        CloudError::Denied(_) => "RightsMissing",
+        CloudError::Credentials { .. } => "CredentialsMissing",
+        CloudError::Refused { .. } => "Refused",
+        CloudError::Unsettled { .. } => "CloudUnsettled",
+        CloudError::Cluster(_) | _ => "Failed",
+    }
+}
+
+/// Returns what is wrong in the cloud, with the service's own code, and what to do.
+fn cloud_text(error: &CloudError) -> String {
+    let (code, next) = match error {
+        CloudError::Api { code, .. } if code.is_empty() => (
+            "",
+            "the operator's pod has to reach the cloud's API, by a proxy where HTTPS_PROXY names one"
+                .to_owned(),
+        ),
+        CloudError::Api { code, .. } => (code.as_str(), "see to what the service answered".to_owned()),
+        CloudError::Unsettled { .. } => {
+            ("", "if it stays so, somebody else may be changing the same rules".to_owned())
+        }
+        other @ (CloudError::Denied(_)
+        | CloudError::Credentials { .. }
+        | CloudError::Refused { .. }
+        | CloudError::Cluster(_)
+        | _) => ("", other.next()),
+    };
+    let what = error.to_string();
+    let code = if what.contains(code) { String::new() } else { format!(" [{code}]") };
+    let text = format!("{what}{code} ({next}; it is tried again)");
+    CLOUD_WORDS.iter().fold(text, |text, (command, resource)| text.replace(command, resource))
+}
+
+/// Flags of the command `trieste cloud`, and what the same is in a resource.
+const CLOUD_WORDS: &[(&str, &str)] = &[
+    (", then repeat the command", ""),
+    ("--auth-file", "the key auth.json of cloudPrepareConfig.credentialsSecret"),
+    ("--cloud-entry", "cloudPrepareConfig.rhos.cloudEntry"),
+    ("--control-plane-security-group", "cloudPrepareConfig.aws.controlPlaneSecurityGroup"),
+    ("--credentials", "cloudPrepareConfig.credentialsSecret"),
+    ("--gateway-instance", "gatewayInstance"),
+    ("--gateways", "gateways"),
+    ("--infra-id", "cloudPrepareConfig.infraID"),
+    ("--nat-discovery-port", "joinConfig.natDiscoveryPort"),
+    ("--natt-port", "joinConfig.nattPort"),
+    ("--node-tags", "cloudPrepareConfig.gcp.nodeTags"),
+    ("--ocp-metadata", "cloudPrepareConfig.infraID"),
+    ("--profile", "cloudPrepareConfig.credentialsSecret"),
+    ("--project-id", "projectID"),
+    ("--public-subnet-name", "cloudPrepareConfig.gcp.publicSubnetName"),
+    ("--region", "cloudPrepareConfig.region"),
+    ("--subnet-names", "cloudPrepareConfig.aws.subnetNames"),
+    ("--resource-group", "the key azure_resourcegroup of cloudPrepareConfig.credentialsSecret"),
+    ("--vpc-name", "vpcName"),
+    ("--worker-security-group", "cloudPrepareConfig.aws.workerSecurityGroup"),
+];
 
 /// What the library says to those who run commands, and what that is for those who write resources.
 const WORDS: &[(&str, &str)] = &[
@@ -138,6 +205,47 @@ mod tests {
     use trieste_deploy::preflight::Finding;
 
     use super::*;
+
+    #[test]
+    fn what_a_cloud_refuses_is_a_word_with_the_services_own_code_and_what_to_do() {
+        let api = |code: &str, reason: &str| CloudError::Api {
+            service: "EC2 in eu-west-1".to_owned(),
+            operation: "creating a security group".to_owned(),
+            code: code.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let denied = CloudError::Denied(vec!["ec2:CreateTags".to_owned()]);
+        let credentials = CloudError::credentials("Secret n/aws has no key a", "add it");
+        let unsettled =
+            CloudError::Unsettled { service: "EC2".to_owned(), changes: vec!["open UDP 4500".to_owned()] };
+        let refused =
+            CloudError::refused("there is no VPC", "name it with --infra-id, then repeat the command");
+        for (error, word, parts) in [
+            (api("", "no route"), "CloudUnreachable", &["no route", "HTTPS_PROXY"][..]),
+            (
+                api("RulesPerGroup", "too many"),
+                "CloudRefused",
+                &["EC2 in eu-west-1: ", "too many", "[RulesPerGroup]"],
+            ),
+            (api("QuotaX", "QuotaX: too many"), "CloudRefused", &["group: QuotaX: too many (see"]),
+            (denied, "RightsMissing", &["ec2:CreateTags", "docs/operations/cloud.md"]),
+            (credentials, "CredentialsMissing", &["Secret n/aws has no key a (add it"]),
+            (unsettled, "CloudUnsettled", &["open UDP 4500", "somebody else"]),
+            (refused, "Refused", &["there is no VPC (name it with cloudPrepareConfig.infraID; it is tried"]),
+        ] {
+            let reason = Failure::from(error).reason();
+            assert_eq!(reason.reason, word, "{}", reason.message);
+            assert!(parts.iter().all(|part| reason.message.contains(part)), "{}", reason.message);
+            assert!(!reason.message.contains("repeat the command"), "{}", reason.message);
+        }
+        let own = DeployError::Api {
+            server: THIS_CLUSTER.to_owned(),
+            doing: "changing Node a".to_owned(),
+            code: Some(403),
+            reason: "forbidden".to_owned(),
+        };
+        assert_eq!(Failure::from(CloudError::from(own)).reason().reason, "Forbidden");
+    }
 
     #[test]
     fn a_condition_has_every_check_that_failed_and_what_to_do() {

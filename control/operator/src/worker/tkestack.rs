@@ -1,6 +1,6 @@
 //! What a resource of the first users says, carried out: translated, and then as a Fabric; with join data where that operator has it.
 
-use trieste_control::api::{BrokerConfig, BrokerInfoSource};
+use trieste_control::api::{BrokerConfig, BrokerInfoSource, FabricSpec};
 use trieste_control::steps::Record;
 use trieste_deploy::Server;
 use trieste_deploy::objects::broker_info_config_map;
@@ -10,17 +10,21 @@ use super::failure::Failure;
 use super::join_data::{place, read_broker_info};
 use super::remark::remark;
 use super::tools::Tools;
-use super::{broker, member};
+use super::{broker, cloud, member};
 use crate::kinds::is_of_tkestack;
-use crate::order::{Order, Outcome, Part, Tkestack};
+use crate::order::{Facts, Order, Outcome, Part, Tkestack};
 use crate::translate::published;
-use crate::translate::tkestack::{Translated, translate};
+use crate::translate::tkestack::{Translated, cloud as translate_cloud, translate};
+
+/// What the IDs of nodes begin with that are AWS's machines.
+const AWS: &str = "aws://";
 
 /// Makes the cluster what a resource says, or brings it up to date.
 pub(super) async fn install(
     tools: &Tools,
     order: &Order,
     content: &Tkestack,
+    earlier: Option<&Facts>,
     steps: &mut Record,
 ) -> Result<Outcome, Failure> {
     if order.part == Part::Broker && !content.publishes_config_map {
@@ -37,6 +41,7 @@ pub(super) async fn install(
             }
             outcome
         }
+        Part::Cloud => prepare(tools, &order, (content, spec), earlier, steps).await?,
         Part::Member if order.join_info.is_none() => return Err(missing()),
         Part::Member => member::install(tools, &order, &spec, steps).await?,
         // Such a resource does not have it.
@@ -44,6 +49,32 @@ pub(super) async fn install(
     };
     remark(&warnings, steps);
     Ok(outcome)
+}
+
+/// Prepares the cloud, if it is one that can be.
+async fn prepare(
+    tools: &Tools,
+    order: &Order,
+    (content, spec): (&Tkestack, FabricSpec),
+    earlier: Option<&Facts>,
+    steps: &mut Record,
+) -> Result<Outcome, Failure> {
+    let Some(cloud) = translate_cloud(&content.spec, &order.source.namespace)? else {
+        return Ok(Outcome::Removed);
+    };
+    if !cloud.is_named && !is_aws(&tools.server).await? {
+        let nothing = "cloudPrepareConfig is not carried out: it has no field aws, and the nodes are not AWS's. Other clouds are \
+                       prepared by cloudPrepareConfig of a Fabric of trieste.io";
+        remark(&[nothing.to_owned()], steps);
+        return Ok(Outcome::Installed(Box::default()));
+    }
+    let spec = FabricSpec { cloud_prepare_config: Some(cloud.config), ..spec };
+    cloud::install(tools, order, &spec, earlier, steps).await
+}
+
+async fn is_aws(server: &Server) -> Result<bool, Failure> {
+    let nodes = server.list("v1", "Node", None, "").await?;
+    Ok(nodes.iter().any(|node| node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with(AWS))))
 }
 
 /// Returns an order that says where the join data is, if it is about a member by a resource of the first users and there is some: in a

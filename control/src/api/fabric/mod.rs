@@ -5,6 +5,7 @@
 //! not be carried out is refused there, with what to do instead.
 
 mod broker;
+mod cloud;
 mod join;
 mod status;
 
@@ -13,12 +14,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use broker::BrokerConfig;
+pub use cloud::{
+    AwsConfig, AzureConfig, CloudPrepareConfig, CredentialsSecret, GcpConfig, GenericConfig, RhosConfig,
+};
 pub use join::{BrokerInfoRef, BrokerInfoSource, JoinConfig, ProxyConfig};
 pub use status::{FabricGateway, FabricNetworks, FabricPhase, FabricStatus, PublishedBrokerInfo};
 
 use super::ObjectMeta;
 
-/// What a cluster is in a cluster set: its broker, a member, or both. The operator carries it out.
+/// What a cluster is in a cluster set: its broker, a member, or both; and what its cloud is to let pass. The operator carries it out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.status) || !has(self.status.clusterID) || !has(self.spec.joinConfig) || \
@@ -42,13 +46,15 @@ impl Fabric {
     pub const BROKER_FINALIZER: &str = "trieste.io/broker";
     /// The finalizer that stands while anything is left of a member.
     pub const MEMBER_FINALIZER: &str = "trieste.io/member";
+    /// The finalizer that stands while anything may be left of what was prepared in the cloud.
+    pub const CLOUD_FINALIZER: &str = "trieste.io/cloud";
     /// The finalizer that stands while anything is left of service discovery that was installed by itself, without a member.
     pub const SERVICE_DISCOVERY_FINALIZER: &str = "trieste.io/service-discovery";
-    /// The three.
+    /// The three that stand for what is installed in the cluster.
     pub const FINALIZERS: [&str; 3] =
         [Self::BROKER_FINALIZER, Self::MEMBER_FINALIZER, Self::SERVICE_DISCOVERY_FINALIZER];
-    /// The annotation by which somebody gives up nodes that are not ready: an uninstallation does not wait for them. Its value is
-    /// `true`.
+    /// The annotation by which somebody gives up nodes that are not ready, and what was prepared in a cloud that cannot be asked any
+    /// more: a removal does not wait for them. Its value is `true`.
     pub const FORCE_REMOVAL: &str = "trieste.io/force-removal";
 }
 
@@ -57,13 +63,9 @@ impl Fabric {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "has(self.brokerConfig) || has(self.joinConfig)",
-        "message": "give brokerConfig to make this cluster the broker, joinConfig to make it a member, or both"
-    },
-    {
-        "rule": "!has(self.cloudPrepareConfig)",
-        "message": "cloudPrepareConfig cannot be carried out by this version: prepare the cloud's firewall and gateway \
-nodes by other means (docs/operations/operator.md says what is needed), and leave it out"
+        "rule": "has(self.brokerConfig) || has(self.joinConfig) || has(self.cloudPrepareConfig)",
+        "message": "give brokerConfig to make this cluster the broker, joinConfig to make it a member, cloudPrepareConfig to \
+prepare its cloud, or several of these"
     },
     {
         "rule": "!has(self.joinConfig) || has(self.joinConfig.brokerInfoRef) || has(self.brokerConfig)",
@@ -78,7 +80,7 @@ pub struct FabricSpec {
     /// Makes this cluster a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_config: Option<JoinConfig>,
-    /// Refused: this version prepares no cloud.
+    /// Prepares the cluster's cloud: what it lets pass, and which of its machines are gateways. Before the cluster becomes a member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cloud_prepare_config: Option<Map<String, Value>>,
+    pub cloud_prepare_config: Option<CloudPrepareConfig>,
 }

@@ -2,9 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::super::Condition;
-use super::BrokerInfoRef;
+use super::{BrokerInfoRef, CloudPrepareConfig};
 
 /// In one word how far a Fabric is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,10 @@ pub struct FabricStatus {
     /// The join data that the cluster has joined with: by it the member leaves its broker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_info: Option<BrokerInfoRef>,
+    /// The cloudPrepareConfig by which the cloud was prepared: by it that is taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub cloud: Option<CloudPrepareConfig>,
     /// The broker that the cluster is a member of: HOST:PORT.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker: Option<String>,
@@ -53,7 +58,7 @@ pub struct FabricStatus {
     /// The gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<FabricGateway>,
-    /// What is so, and what is not: BrokerReady, Joined, Ready.
+    /// What is so, and what is not: BrokerReady, CloudPrepared, Joined, Ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

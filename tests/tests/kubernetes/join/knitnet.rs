@@ -11,6 +11,7 @@ use trieste_tests::wait::eventually;
 use super::bed::{Bed, bed};
 use super::operator::PASS;
 use super::*;
+use crate::cloud::ec2::Ec2;
 
 const GROUP: &str = "/apis/operator.tkestack.io/v1alpha1";
 
@@ -65,12 +66,14 @@ fn operator_carries_out_the_resource_of_its_first_users_and_leaves_nothing() {
         bed.prepare_operator();
         bed.define_tkestack();
     }
-    let before = [&east, &west].map(Bed::contents);
-    let (east, west) = run(async {
+    let ec2 = Ec2::start(&lab).unwrap();
+    in_aws(&west, &ec2);
+    let before = ([&east, &west].map(Bed::contents), ec2.show());
+    let (east, west, ec2) = run(async {
         let operators = [&east, &west].map(|bed| bed.start_operator(&Crash::after(i64::MAX)));
         let done = tokio::task::spawn_blocking(move || {
-            carried_out(&east, &west);
-            (east, west)
+            carried_out(&east, &west, &ec2);
+            (east, west, ec2)
         });
         let beds = done.await.unwrap();
         for operator in operators {
@@ -78,9 +81,24 @@ fn operator_carries_out_the_resource_of_its_first_users_and_leaves_nothing() {
         }
         beds
     });
-    for (bed, before) in [&east, &west].into_iter().zip(before) {
+    for (bed, before) in [&east, &west].into_iter().zip(before.0) {
         bed.assert_contents(&before);
     }
+    assert_eq!(ec2.show(), before.1, "the cloud has what it had");
+}
+
+/// Makes the nodes machines of EC2, and gives the operator what it asks EC2 with.
+fn in_aws(bed: &Bed, ec2: &Ec2) {
+    let machines = ec2.make("eks", "west");
+    for (node, machine) in ["control", "worker"].into_iter().zip(&machines) {
+        let (zone, id) = (machine["zone"].as_str().unwrap(), machine["id"].as_str().unwrap());
+        let change = json!({"spec": {"providerID": format!("aws:///{zone}/{id}")}});
+        bed.client.patch(&format!("/api/v1/nodes/{node}"), &change).unwrap();
+    }
+    let keys = json!({"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "hidden", "aws_endpoint_url": ec2.url()});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": keys,
+        "metadata": {"namespace": "trieste-operator", "name": "aws"}});
+    bed.client.apply(&secret).unwrap();
 }
 
 /// What a member's resource is called.
@@ -107,7 +125,7 @@ fn publish(east: &Bed, value: &Value) {
 }
 
 /// A broker, a member, and both gone again.
-fn carried_out(east: &Bed, west: &Bed) {
+fn carried_out(east: &Bed, west: &Bed, ec2: &Ec2) {
     let url = json!({"publicAPIServerURL": east.faults.url()});
     east.client.apply(&resource("Fabric", "broker-sample", &json!({"brokerConfig": url}))).unwrap();
     let running = east.wait_phase(BROKER, "Running");
@@ -124,7 +142,8 @@ fn carried_out(east: &Bed, west: &Bed) {
     // As its users do: the ConfigMap to the same name and namespace, and then the resource. Here the other way round.
     let join = json!({"clusterID": "west", "clusterCIDR": west.nets.0, "serviceCIDR": west.nets.1, "natTraversal": false});
     let spec = json!({"action": "join", "joinConfig": join, "cloudPrepareConfig": {
-        "credentialsSecret": {"name": "aws"}, "infraID": "i-1", "region": "r", "aws": {"gateways": 2}}});
+        "credentialsSecret": {"name": "aws"}, "infraID": "west", "region": "eu-west-1",
+        "aws": {"gatewayInstance": "m5n.large", "gateways": 1}}});
     west.client.apply(&resource("Knitnet", "member-sample", &spec)).unwrap();
     let failed = west.wait_phase(MEMBER, "Failed");
     assert!(message(&failed, "Joined").contains("copy the Secret"), "{failed}");
@@ -133,7 +152,16 @@ fn carried_out(east: &Bed, west: &Bed) {
     west.client.apply(&copy).unwrap();
     let running = west.wait_phase(MEMBER, "Running");
     assert_eq!(running["status"]["clusterID"], "west");
-    assert!(message(&running, "Warnings").contains("cloudPrepareConfig"), "{running}");
+    assert!(message(&running, "Warnings").contains("has no public address"), "{running}");
+    assert!(!running.to_string().contains("hidden"), "{running}");
+    let shown = ec2.show();
+    let passes = ec2.group(&shown, "west-submariner-gw-sg")["permissions"].to_string();
+    assert!(passes.contains("4500") && passes.contains("4490"), "{passes}");
+    let machines = shown["instances"].as_object().unwrap().values();
+    let has_group = |machine: &&Value| machine["groups"].to_string().contains("west-submariner-gw-sg");
+    assert_eq!(machines.filter(has_group).count(), 1, "{shown}");
+    let gateways = west.client.list("/api/v1/nodes?labelSelector=submariner.io/gateway%3Dtrue").unwrap();
+    assert_eq!(gateways.len(), 1, "join labels no other node");
 
     // What is published is taken back where nobody asks for it any more, and goes with the broker where somebody does.
     publish(east, &Value::Null);

@@ -295,7 +295,10 @@ fn repaired_and_edited(west: &Bed) {
         (json!({"joinConfig": {"globalnetCIDR": "242.0.0.0/16", "globalnetClusterSize": 5}}), "not both"),
         (json!({"joinConfig": {"labelGateway": false, "gateways": 2}}), "switch labelGateway on"),
         (json!({"joinConfig": {"brokerInfoRef": {"namespace": "default"}}}), "Unsupported value"),
-        (json!({"cloudPrepareConfig": {}}), "cloudPrepareConfig cannot be carried out"),
+        (json!({"cloudPrepareConfig": {}}), "name one cloud"),
+        (json!({"cloudPrepareConfig": {"generic": {}, "azure": {}}}), "name one cloud"),
+        (json!({"cloudPrepareConfig": {"aws": {}}}), "credentialsSecret is missing"),
+        (json!({"cloudPrepareConfig": {"generic": {}, "sources": ["10.0.0.1"]}}), "expected CIDRs such as"),
         (json!({"joinConfig": null}), "give brokerConfig to make this cluster the broker"),
         (json!({"joinConfig": {"brokerInfoRef": null}}), "joinConfig needs brokerInfoRef"),
         (

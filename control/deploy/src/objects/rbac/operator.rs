@@ -21,7 +21,7 @@ pub const OPERATOR_OWN: &[Right] = &[
         resources: &["secrets", "configmaps"],
         names: &[],
         verbs: &["get"],
-        reason: "a member joins with the broker's join data, which somebody has copied there",
+        reason: "a member joins with the broker's join data, and a cloud is asked with credentials, which somebody has put there",
     },
 ];
 
@@ -250,6 +250,20 @@ pub const OPERATOR_EVERYWHERE: &[Right] = &[
         names: &[],
         verbs: &["get", "update", "patch"],
         reason: "OpenShift's DNS forwards the set's names",
+    },
+    Right {
+        group: "machine.openshift.io",
+        resources: &["machinesets"],
+        names: &[],
+        verbs: &["get", "list", "create", "patch", "delete"],
+        reason: "where a cloud is prepared, OpenShift makes machines for gateways; their namespace is OpenShift's own",
+    },
+    Right {
+        group: "config.openshift.io",
+        resources: &["infrastructures"],
+        names: &["cluster"],
+        verbs: &["get"],
+        reason: "what a cloud that is prepared calls an OpenShift cluster's resources",
     },
     Right {
         group: "crd.projectcalico.org",

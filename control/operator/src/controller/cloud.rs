@@ -1,0 +1,78 @@
+//! The cloud: what was prepared there, when that is replaced or taken back, and who waits for it.
+
+use trieste_control::api::CloudPrepareConfig;
+
+use super::FabricController;
+use crate::holders::holder;
+use crate::kinds::is_of_tkestack;
+use crate::order::{Outcome, Part, Report};
+use crate::source::{Content, Source};
+use crate::translate::tkestack;
+
+impl FabricController {
+    /// Returns what was prepared, or begun to be, in the cloud, as the object's status has it. The definitions of others may drop that:
+    /// then it is remembered, and after a restart what is to go is what the spec names.
+    fn recorded(&self, source: &Source) -> Option<CloudPrepareConfig> {
+        let status = self.sources.get(&source.key).and_then(|object| object.body.get("status"));
+        let found = || status.and_then(|status| serde_json::from_value(status.get("cloud")?.clone()).ok());
+        if !is_of_tkestack(source.key.kind) {
+            return found();
+        }
+        let known = source.metadata.uid.as_ref().and_then(|uid| self.clouds.get(uid)).cloned();
+        let drops = status.is_none_or(|status| status.get("conditions").is_none());
+        let own = || match &source.content {
+            Content::Tkestack(spec) if drops && !source.wants(Part::Cloud) => {
+                let own = tkestack::cloud(spec, &source.key.namespace).ok().flatten();
+                own.filter(|own| own.is_named).map(|own| own.config)
+            }
+            Content::Tkestack(_)
+            | Content::Fabric(_)
+            | Content::Broker(_)
+            | Content::Submariner(_)
+            | Content::ServiceDiscovery(_) => None,
+        };
+        known.or_else(found).or_else(own)
+    }
+
+    /// Returns what was prepared in the cloud, in the words of today's spec where that is about the same cloud.
+    pub(super) fn cloud_of(&self, source: &Source) -> Option<CloudPrepareConfig> {
+        let recorded = self.recorded(source)?;
+        Some(source.cloud().filter(|own| own.is_same_cloud(&recorded)).unwrap_or(recorded))
+    }
+
+    /// Returns `true` if another cloud was prepared than the object has: that is taken back first.
+    pub(super) fn is_replaced(&self, source: &Source) -> bool {
+        let own = source.cloud();
+        own.zip(self.recorded(source)).is_some_and(|(own, recorded)| !own.is_same_cloud(&recorded))
+    }
+
+    /// Returns `true` if a member is not begun yet, since its cloud was not prepared once.
+    pub(super) fn waits_for_cloud(&self, source: &Source, all: &[Source]) -> bool {
+        let is_prepared = self.report(source, Part::Cloud).is_some_and(
+            |report| matches!(&report.outcome, Outcome::Installed(facts) if facts.awaits.is_none()),
+        );
+        source.prepares_cloud_first(holder(all, Part::Cloud)) && !is_prepared
+    }
+
+    /// Keeps what a report says of the cloud.
+    pub(super) fn record_cloud(&mut self, report: &Report) {
+        if report.part != Part::Cloud {
+            return;
+        }
+        let config = match &report.outcome {
+            Outcome::Chosen(config) => Some(config.as_ref().clone()),
+            Outcome::Installed(facts) => facts.cloud.clone(),
+            Outcome::Removed => None,
+            Outcome::Free | Outcome::Waiting(_) | Outcome::Failed(_) => return,
+        };
+        match config {
+            Some(config) => drop(self.clouds.insert(report.uid.clone(), config)),
+            None => drop(self.clouds.remove(&report.uid)),
+        }
+    }
+
+    /// Returns `true` if a member is leaving, which what was prepared in the cloud outlasts.
+    pub(super) fn is_member_leaving(all: &[Source]) -> bool {
+        all.iter().any(|source| source.has_begun(Part::Member) && !source.wants(Part::Member))
+    }
+}
