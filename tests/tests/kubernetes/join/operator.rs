@@ -330,7 +330,8 @@ fn operator_that_is_killed_at_any_write_comes_to_its_end() {
         bed.prepare_operator();
     }
     let before = east.contents();
-    let spec = json!({"brokerConfig": east.broker_spec(), "joinConfig": east.member_spec(None)});
+    let cloud = json!({"generic": {"gateways": 2}});
+    let spec = json!({"brokerConfig": east.broker_spec(), "joinConfig": east.member_spec(None), "cloudPrepareConfig": cloud});
     east.apply_fabric("east", &spec).unwrap();
     let path = "/apis/trieste.io/v1alpha1/fabrics/east";
     let is_running = || east.client.get(path).is_ok_and(|found| found["status"]["phase"] == "Running");
