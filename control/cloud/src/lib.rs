@@ -20,6 +20,8 @@ pub mod exchange;
 pub mod gcp;
 pub mod generic;
 pub mod metadata;
+#[cfg(test)]
+mod played_cluster;
 pub mod provider;
 pub mod rest;
 pub mod rhos;

@@ -171,6 +171,14 @@ fn cloud_of_machines_is_prepared_by_what_the_nodes_name_and_taken_back() {
     assert_eq!((ec2.show(), cluster.nodes()), before, "what was there is there, and nothing else");
     let none = done(&cluster.cloud(&ec2, &["cleanup", "aws"]));
     assert!(none.contains("There was nothing to take back"), "{none}");
+
+    // Without a cloud that can be asked: the list for people, and labels.
+    let listed = done(&cluster.cloud(&ec2, &["prepare", "generic", "--sources", "198.51.100.0/24"]));
+    assert!(listed.contains("let UDP 4500 pass from 198.51.100.0/24 to the gateways"), "{listed}");
+    assert!(listed.contains("let UDP 4800 pass from the cluster's nodes to the cluster's nodes"), "{listed}");
+    assert_ne!(cluster.nodes(), before.1, "a node is labelled");
+    done(&cluster.cloud(&ec2, &["cleanup", "generic"]));
+    assert_eq!((ec2.show(), cluster.nodes()), before);
 }
 
 #[test]

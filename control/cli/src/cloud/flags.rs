@@ -53,6 +53,7 @@ pub(super) struct CleanupArgs<F: clap::Args> {
 }
 
 #[derive(Debug, Clone, Copy, clap::Args)]
+#[command(next_help_heading = "Applying")]
 pub(super) struct RunArgs {
     /// Print what would be done, and change nothing
     #[arg(long)]

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use trieste_control::steps::Record;
 
 use self::cloud::{Cloud, LOGIN, MANAGEMENT, SUBSCRIPTION, add_rule, id};
-use self::cluster::{Cluster, node, upstreams_set, workers};
+use self::cluster::{node, upstreams_set, workers};
 use super::{Azure, Credentials, Settings};
+use crate::played_cluster::Cluster;
 use crate::provider::{Goal, Plan};
 use crate::{CloudError, Wanted, run};
 
@@ -295,7 +296,10 @@ async fn openshift_gets_a_set_of_machines_per_zone() {
     bed.cluster.put_set(upstreams_set());
     let wanted = Wanted { gateways: 2, ..Wanted::default() };
     bed.reach(&Goal::Prepare(wanted.clone())).await.unwrap();
-    assert_eq!(bed.cluster.sets(), ["east-worker-westeurope1", "subgw-westeur-0a1b2c", "subgw-westeur-3"]);
+    assert_eq!(
+        bed.cluster.set_names(),
+        ["east-worker-westeurope1", "subgw-westeur-0a1b2c", "subgw-westeur-3"]
+    );
     let set = bed.cluster.set("subgw-westeur-3");
     assert_eq!(
         set["spec"]["selector"]["matchLabels"]["machine.openshift.io/cluster-api-machineset"],
@@ -321,7 +325,7 @@ async fn openshift_gets_a_set_of_machines_per_zone() {
     let error = bed.plan(&Goal::Prepare(unknown)).await.unwrap_err();
     assert!(error.to_string().contains("no machines of type Standard_D2s_v3"), "{error}");
     bed.reach(&Goal::CleanUp).await.unwrap();
-    assert_eq!(bed.cluster.sets(), ["east-worker-westeurope1"]);
+    assert_eq!(bed.cluster.set_names(), ["east-worker-westeurope1"]);
 }
 
 #[tokio::test(start_paused = true)]

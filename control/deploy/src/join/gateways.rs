@@ -31,7 +31,7 @@ pub(super) fn choose(
     (labels, has_gateway)
 }
 
-/// Returns the nodes to label so that there are `wanted` gateways, as [`choose`] does where nobody is there to be asked.
+/// Returns the nodes to label so that there are `wanted` gateways, as `join` chooses them where nobody is there to be asked.
 pub fn more_gateways(nodes: &[Value], wanted: usize) -> Vec<String> {
     if wanted == 0 {
         return Vec::new();

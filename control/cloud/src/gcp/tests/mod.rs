@@ -1,7 +1,6 @@
 //! Preparations of a played cloud, and their ends.
 
 mod cloud;
-mod cluster;
 mod property;
 mod service;
 mod world;

@@ -7,9 +7,9 @@ use trieste_control::steps::Record;
 use trieste_deploy::Server;
 
 use super::cloud::Cloud;
-use super::cluster::Cluster;
 use crate::CloudError;
 use crate::gcp::{Clock, Credentials, Gcp, ServiceAccount, Settings};
+use crate::played_cluster::Cluster;
 use crate::provider::Goal;
 use crate::run;
 
@@ -130,7 +130,7 @@ impl World {
             labels["node-role.kubernetes.io/control-plane"] = json!("");
         }
         self.cluster.put_node(json!({"apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": labels, "annotations": {}},
+            "metadata": {"name": name, "labels": labels},
             "spec": {"providerID": format!("gce://p-1/{zone}/{name}")},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
         let network = "https://www.googleapis.com/compute/v1/projects/p-1/global/networks/east-x1-network";

@@ -14,32 +14,41 @@ const SETS: &str = "/apis/machine.openshift.io/v1beta1/namespaces/openshift-mach
 
 /// Objects by path; without OpenShift the kind of sets is not served.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cluster {
-    pub(super) objects: Arc<Mutex<BTreeMap<String, Value>>>,
-    pub(super) is_openshift: bool,
+pub(crate) struct Cluster {
+    pub(crate) objects: Arc<Mutex<BTreeMap<String, Value>>>,
+    pub(crate) is_openshift: bool,
 }
 
 impl Cluster {
-    pub(super) fn put_node(&self, node: Value) {
+    pub(crate) fn put_node(&self, node: Value) {
         let path = format!("{NODES}/{}", node["metadata"]["name"].as_str().unwrap());
         self.objects.lock().unwrap().insert(path, node);
     }
 
-    pub(super) fn put_set(&self, set: Value) {
+    pub(crate) fn put_set(&self, set: Value) {
         let path = format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap());
         self.objects.lock().unwrap().insert(path, set);
     }
 
-    pub(super) fn node(&self, name: &str) -> Value {
+    pub(crate) fn node(&self, name: &str) -> Value {
         self.objects.lock().unwrap()[&format!("{NODES}/{name}")].clone()
     }
 
-    pub(super) fn sets(&self) -> Vec<Value> {
+    pub(crate) fn set(&self, name: &str) -> Value {
+        self.objects.lock().unwrap()[&format!("{SETS}/{name}")].clone()
+    }
+
+    pub(crate) fn set_names(&self) -> Vec<String> {
+        let name = |set: &Value| set["metadata"]["name"].as_str().unwrap().to_owned();
+        self.sets().iter().map(name).collect()
+    }
+
+    pub(crate) fn sets(&self) -> Vec<Value> {
         let objects = self.objects.lock().unwrap();
         objects.iter().filter(|(path, _)| path.starts_with(SETS)).map(|(_, set)| set.clone()).collect()
     }
 
-    pub(super) fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> Server {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let cluster = cluster.clone();
@@ -97,10 +106,13 @@ fn merge(object: &mut Value, change: &Value) {
         *object = json!({});
     }
     for (name, value) in fields {
-        if value.is_null() {
-            object.as_object_mut().and_then(|object| object.remove(name));
-        } else {
+        if !value.is_null() {
             merge(&mut object[name], value);
+        }
+        // As an API server, which leaves out maps that are empty.
+        let is_empty = value.is_null() || object[name].as_object().is_some_and(serde_json::Map::is_empty);
+        if is_empty {
+            object.as_object_mut().and_then(|object| object.remove(name));
         }
     }
 }
