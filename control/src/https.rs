@@ -56,14 +56,18 @@ impl HttpsClient {
         let named = |error: &dyn std::fmt::Display| {
             failed(format!("cannot read CA certificates from {}: {error}", file.display()))
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| named(&error))? {
-            let certificate = certificate.map_err(|error| named(&error))?;
-            roots.add(certificate).map_err(|error| named(&error))?;
-        }
-        if roots.is_empty() {
-            return Err(named(&"it has none"));
-        }
+        let pem = std::fs::read(file).map_err(|error| named(&error))?;
+        let roots = authorities(&pem).map_err(|error| named(&error))?;
+        Ok(Self { roots: Some(Arc::new(roots)), ..self })
+    }
+
+    /// Believes the certificates of a PEM text instead of the system's.
+    ///
+    /// # Errors
+    /// [`HttpError`] if one is damaged, or it has none.
+    pub fn believing_pem(self, pem: &[u8]) -> Result<Self, HttpError> {
+        let roots =
+            authorities(pem).map_err(|error| failed(format!("cannot read CA certificates: {error}")))?;
         Ok(Self { roots: Some(Arc::new(roots)), ..self })
     }
 
@@ -143,6 +147,16 @@ impl HttpsClient {
         let why = "no CA certificates (install ca-certificates, or set SSL_CERT_FILE)";
         Ok(loaded.map_err(|error| failed(format!("{why}: {error}")))?.with_no_client_auth())
     }
+}
+
+/// Reads all certificates of a PEM text. The error is what is wrong with it, and has nothing of it.
+fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() { Err("there is none".to_owned()) } else { Ok(roots) }
 }
 
 async fn send<C>(connector: C, mut request: Request<Bytes>) -> Result<Response<Incoming>, HttpError>

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use trieste_cloud::choice::{Choice, Shown, reach, show};
+use trieste_cloud::cluster::Cluster;
 use trieste_cloud::{CloudError, Goal};
 use trieste_control::steps::{Outcome, Steps as _};
 use trieste_deploy::Server;
@@ -93,9 +94,8 @@ pub(super) async fn run(args: &CloudArgs, output: &mut Output) -> anyhow::Result
 async fn prepare<F: Flags>(args: &PrepareArgs<F>, output: &mut Output) -> anyhow::Result<ExitCode> {
     let target = args.kube.target()?;
     let server = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster));
-    let wanted = args.wanted.wanted(&server).await.map_err(explained)?;
-    let choice =
-        args.location.location().and_then(|location| args.provider.choice(location)).map_err(explained)?;
+    let wanted = args.wanted.wanted(&server, args.provider.instance()).await.map_err(explained)?;
+    let choice = args.provider.choice().map_err(explained)?;
     if args.provider.lists_rules() {
         let rules = trieste_cloud::generic::to_open(&wanted);
         let rules: String = rules.iter().map(|rule| format!("  {rule}\n")).collect();
@@ -108,8 +108,7 @@ async fn prepare<F: Flags>(args: &PrepareArgs<F>, output: &mut Output) -> anyhow
 async fn clean_up<F: Flags>(args: &CleanupArgs<F>, output: &mut Output) -> anyhow::Result<ExitCode> {
     let target = args.kube.target()?;
     let server = Server::new(target.client().await?, format!("cluster \"{}\"", target.cluster));
-    let choice =
-        args.location.location().and_then(|location| args.provider.choice(location)).map_err(explained)?;
+    let choice = args.provider.choice().map_err(explained)?;
     execute(&target.cluster, &server, &choice, &Goal::CleanUp, args.run.dry_run, output).await
 }
 
@@ -136,6 +135,17 @@ async fn execute(
         (Goal::CleanUp, _) => "Nothing of the preparation is left",
     };
     printer.remark(Outcome::Success, end);
+    if let Goal::Prepare(wanted) = goal {
+        let there = Cluster::read(server).await.map_err(explained)?.gateways().count();
+        if there < wanted.gateways {
+            let text = format!(
+                "{there} of {} gateways are nodes: where machines are being made, wait for them before the cluster joins (kubectl get \
+                 nodes -l submariner.io/gateway=true)",
+                wanted.gateways
+            );
+            printer.remark(Outcome::Warning, &text);
+        }
+    }
     printer.finish()?;
     Ok(ExitCode::SUCCESS)
 }

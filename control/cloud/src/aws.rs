@@ -17,6 +17,7 @@ mod state;
 mod tests;
 mod xml;
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use trieste_deploy::Server;
@@ -44,6 +45,9 @@ pub struct Aws<'s, E> {
     ec2: Ec2<E>,
     settings: Settings,
     instance: String,
+    is_cleanup: bool,
+    /// A group that is there, to ask for rights with in the place of one that is yet to be made.
+    stand_in: OnceLock<String>,
     server: &'s Server,
 }
 
@@ -79,13 +83,16 @@ impl<'s, E: Exchange> Aws<'s, E> {
             Goal::CleanUp => None,
         };
         let instance = instance.unwrap_or_else(|| DEFAULT_INSTANCE.to_owned());
-        let ec2 = Ec2::new(http, found.credentials, &region, settings.endpoint.as_deref(), clock);
-        Ok(Self { ec2, settings, instance, server })
+        let endpoints = [settings.endpoint.as_deref(), settings.sts_endpoint.as_deref()];
+        let ec2 = Ec2::new(http, found.credentials, &region, endpoints, clock);
+        let is_cleanup = matches!(goal, Goal::CleanUp);
+        Ok(Self { ec2, settings, instance, is_cleanup, stand_in: OnceLock::new(), server })
     }
 
     /// Sends a change to EC2; with `dry_run` only asks whether it would be allowed.
     async fn send(&self, step: &Step, dry_run: bool) -> Result<(), CloudError> {
-        for (action, mut parameters) in requests(step) {
+        let stand_in = self.stand_in.get().filter(|_| dry_run).map(String::as_str);
+        for (action, mut parameters) in requests(step, stand_in) {
             if dry_run {
                 parameters.push(("DryRun".to_owned(), "true".to_owned()));
             }
@@ -123,7 +130,14 @@ impl<E: Exchange> Provider for Aws<'_, E> {
     }
 
     async fn observe(&self) -> Result<State, CloudError> {
-        state::read(&self.ec2, &self.settings, Cluster::read(self.server).await?, &self.instance).await
+        let cluster = Cluster::read(self.server).await?;
+        let asked =
+            state::Asked { settings: &self.settings, instance: &self.instance, is_cleanup: self.is_cleanup };
+        let state = state::read(&self.ec2, asked, cluster).await?;
+        if let Some(group) = state.node_groups.first() {
+            self.stand_in.get_or_init(|| group.id.clone());
+        }
+        Ok(state)
     }
 
     fn plan(&self, goal: &Goal, state: &State) -> Result<Plan<AwsChange>, CloudError> {

@@ -44,8 +44,8 @@ use crate::provider::{Goal, Plan, Provider};
 /// What somebody chooses. What is `None` is read from the cluster: its sets of machines, else its nodes.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// OpenShift's name for the cluster's infrastructure, with which names of what is made begin. Elsewhere any name; where there is
-    /// none, the resource group's is taken.
+    /// OpenShift's name for the cluster's infrastructure, with which names of what is made begin. Elsewhere it is needed: any name
+    /// that no other cluster of the resource group has.
     pub infra_id: Option<String>,
     /// The region.
     pub region: Option<String>,
@@ -57,7 +57,7 @@ pub struct Settings {
     pub air_gapped: bool,
 }
 
-/// Permissions in a resource group; `None` where they may not be read.
+/// Permissions in a resource group or on a resource; `None` where they may not be read.
 type Permissions = Option<Vec<Value>>;
 
 /// Azure, and a cluster in it.
@@ -79,18 +79,17 @@ impl<'s, E: Exchange> Azure<'s, E> {
         Self { arm, server, chosen, permissions: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Reads which actions are allowed in a resource group, once.
-    async fn permissions(&self, subscription: &str, resource_group: &str) -> Permissions {
-        let scope = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
+    /// Reads which actions are allowed in a resource group or on a resource, once.
+    async fn permissions(&self, scope: &str) -> Permissions {
         let mut read = self.permissions.lock().await;
-        if let Some(permissions) = read.get(&scope) {
+        if let Some(permissions) = read.get(scope) {
             return permissions.clone();
         }
         let path = format!("{scope}/providers/Microsoft.Authorization/permissions");
         let found = self.arm.list(&path, PERMISSIONS, "", "reading permissions").await;
         // Credentials that may not read their own permissions may still have all others.
         let permissions = found.ok().filter(|found| !found.is_empty());
-        read.insert(scope, permissions.clone());
+        read.insert(scope.to_owned(), permissions.clone());
         permissions
     }
 }
@@ -112,12 +111,20 @@ impl<E: Exchange> Provider for Azure<'_, E> {
     }
 
     async fn denies(&self, change: &AzureChange) -> Result<Option<String>, CloudError> {
-        let scope =
-            change.resource().and_then(|id| Some((part(id, "subscriptions")?, part(id, "resourceGroups")?)));
-        let Some((subscription, resource_group)) = scope else { return Ok(None) };
-        let Some(permissions) = self.permissions(subscription, resource_group).await else { return Ok(None) };
-        let denied = change.actions().iter().find(|action| !allows(&permissions, action));
-        Ok(denied.map(|action| format!("do {action} in resource group {resource_group}")))
+        let mut denied = Vec::new();
+        for (id, action) in change.actions() {
+            let scope = part(id, "subscriptions").zip(part(id, "resourceGroups"));
+            let Some((subscription, resource_group)) = scope else { continue };
+            let scope = format!("/subscriptions/{subscription}/resourceGroups/{resource_group}");
+            let Some(permissions) = self.permissions(&scope).await else { continue };
+            // A role may be had for one resource only, such as for a subnet.
+            let is_allowed = allows(&permissions, action)
+                || self.permissions(id).await.is_some_and(|permissions| allows(&permissions, action));
+            if !is_allowed {
+                denied.push(format!("do {action} in resource group {resource_group}"));
+            }
+        }
+        Ok((!denied.is_empty()).then(|| denied.join(", ")))
     }
 
     async fn apply(&self, change: &AzureChange) -> Result<(), CloudError> {

@@ -96,7 +96,11 @@ fn azure<'s>(server: &'s Server, settings: &azure::Settings) -> Azure<'s, HttpsC
 
 fn openstack<'s>(server: &'s Server, settings: &rhos::Settings) -> Result<Rhos<'s, HttpsClient>, CloudError> {
     let mut http = HttpsClient::from_environment();
-    if let Some(path) = settings.credentials.cacert() {
+    if let Some(pem) = settings.credentials.authorities() {
+        http = http.believing_pem(pem).map_err(|error| {
+            CloudError::credentials(error.to_string(), "see to the key ca.crt of the Secret")
+        })?;
+    } else if let Some(path) = settings.credentials.cacert() {
         http = http.believing(Path::new(path)).map_err(|error| {
             CloudError::credentials(error.to_string(), "see to cacert of the entry of clouds.yaml")
         })?;
@@ -108,4 +112,37 @@ async fn shown<P: Provider>(provider: &P, goal: &Goal) -> Result<Shown, CloudErr
     let plan = run::plan(provider, goal).await?;
     let changes = plan.changes.iter().map(ToString::to_string).collect();
     Ok(Shown { service: provider.name(), changes, remarks: plan.remarks })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_text_of_certificates_is_believed_and_no_file_read() {
+        let service = tower::service_fn(async |_: http::Request<Body>| {
+            Ok::<_, Infallible>(http::Response::new(Body::empty()))
+        });
+        let server = Server::new(kube::Client::new(service, "default"), "cluster \"east\"");
+        let clouds =
+            "clouds: {x: {auth: {auth_url: 'https://k', user_id: u, password: w}, cacert: /no/such/file}}";
+        let credentials = rhos::Credentials::from_clouds(clouds, "x").unwrap();
+        let of = |credentials: rhos::Credentials| {
+            let settings = rhos::Settings { infra_id: None, region: None, project_id: None, credentials };
+            openstack(&server, &settings).map(drop).map_err(|error| format!("{error} ({})", error.next()))
+        };
+        let error = of(credentials.clone()).unwrap_err();
+        assert!(error.contains("/no/such/file") && error.contains("cacert"), "{error}");
+        let good = include_bytes!("../../tests/publicip/ca.pem").to_vec();
+        assert_eq!(of(credentials.clone().with_authorities(good)), Ok(()));
+        let damaged = b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n";
+        for pem in [&damaged[..], b"", b"w"] {
+            let error = of(credentials.clone().with_authorities(pem.to_vec())).unwrap_err();
+            assert!(error.contains("the key ca.crt of the Secret"), "{error}");
+        }
+    }
 }

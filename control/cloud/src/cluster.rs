@@ -22,6 +22,8 @@ const MACHINE_SET: (&str, &str, &str) =
 /// Kubernetes' labels of nodes.
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
+/// OpenShift's annotation of nodes with their machine: its namespace and its name.
+const MACHINE: &str = "machine.openshift.io/machine";
 
 /// A node, as its cloud and the preparation see it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +36,8 @@ pub struct Node {
     pub zone: String,
     /// Its region; empty if it has none.
     pub region: String,
+    /// The name of OpenShift's machine that it is; empty if it is none.
+    pub machine: String,
     /// Whether it has the label of gateways.
     pub is_gateway: bool,
     /// Whether a preparation has given it that label, which an uninstallation may have taken off since.
@@ -114,6 +118,27 @@ impl Cluster {
         let prefix = format!("{infra_id}-submariner-gw-");
         let names = self.machine_sets.iter().flatten().filter_map(|set| set["metadata"]["name"].as_str());
         names.filter(move |name| name.starts_with(&prefix))
+    }
+
+    /// Returns the gateways whose machines no such set has made.
+    pub fn other_gateways(&self, infra_id: &str) -> impl Iterator<Item = &Node> {
+        let is_of =
+            |set: &str, node: &Node| node.machine.strip_prefix(set).is_some_and(|rest| rest.starts_with('-'));
+        self.gateways().filter(move |node| !self.gateway_sets(infra_id).any(|set| is_of(set, node)))
+    }
+
+    /// Returns what somebody should see to where there are more gateways than are wanted, or not nodes enough.
+    pub fn remark(&self, wanted: usize, chosen: usize) -> Option<String> {
+        let there = self.gateways().count();
+        if wanted > 0 && there > wanted {
+            return Some(format!(
+                "there are {there} gateways, and {wanted} are wanted: none is removed, since it may carry traffic; drain one \
+                 (trieste drain NODE), then take the label {GATEWAY_LABEL} off its node"
+            ));
+        }
+        let reached = there + chosen;
+        (reached < wanted)
+            .then(|| format!("{wanted} gateways are wanted, and the cluster has nodes for {reached}"))
     }
 
     /// Returns the first of the cluster's own sets of worker machines: what a gateway's machine has in common with it, such as its
@@ -216,7 +241,7 @@ impl fmt::Display for NodeChange {
             Self::Unlabel { node } => write!(f, "take the label of gateways off node {node}"),
             Self::ApplySet(set) => {
                 let name = set["metadata"]["name"].as_str().unwrap_or_default();
-                write!(f, "make MachineSet {name} with one machine for a gateway")
+                write!(f, "apply MachineSet {name}, whose machine is a gateway")
             }
             Self::DeleteSet { name } => write!(f, "delete MachineSet {name} and its machine"),
         }
@@ -239,7 +264,8 @@ impl NodeChange {
                 server.merge(&of_node(node), &mark(Value::Null, Value::Null)).await?;
             }
             Self::ApplySet(set) => {
-                server.apply(set).await?;
+                // Upstream's tool may have made it, whose fields it then takes over.
+                server.clone().forcing_conflicts(true).apply(set).await?;
             }
             Self::DeleteSet { name } => {
                 let (version, kind, namespace) = MACHINE_SET;
@@ -254,11 +280,13 @@ fn node(object: &Value) -> Node {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let label = |key: &str| object["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
     let is_gateway = label(GATEWAY_LABEL) == "true";
+    let machine = object["metadata"]["annotations"][MACHINE].as_str().unwrap_or_default();
     Node {
         name: text("/metadata/name"),
         provider_id: text("/spec/providerID"),
         zone: label(ZONE),
         region: label(REGION),
+        machine: machine.rsplit('/').next().unwrap_or_default().to_owned(),
         is_gateway,
         is_labelled_here: object["metadata"]["annotations"][LABELLED_BY] == CLOUD_PREPARE,
     }

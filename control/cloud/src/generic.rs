@@ -60,16 +60,10 @@ impl Provider for Generic<'_> {
             Goal::Prepare(wanted) => state.more_gateways(wanted.gateways),
             Goal::CleanUp => state.fewer_gateways(),
         };
-        let mut remarks = Vec::new();
-        if let Goal::Prepare(wanted) = goal {
-            let there = state.gateways().count() + changes.len();
-            if there < wanted.gateways {
-                remarks.push(format!(
-                    "{} gateways are wanted, and the cluster has nodes for {there}",
-                    wanted.gateways
-                ));
-            }
-        }
+        let remarks = match goal {
+            Goal::Prepare(wanted) => state.remark(wanted.gateways, changes.len()).into_iter().collect(),
+            Goal::CleanUp => Vec::new(),
+        };
         Ok(Plan { changes: changes.into_iter().map(Labels).collect(), remarks })
     }
 

@@ -69,7 +69,7 @@ pub async fn reach<P: Provider>(
 async fn check_rights<P: Provider>(provider: &P, changes: &[P::Change]) -> Result<(), CloudError> {
     let (mut denied, mut asked) = (Vec::new(), BTreeSet::new());
     let is_new = |change: &&P::Change| change.right().is_none_or(|right| asked.insert(right));
-    for change in changes.iter().filter(|change| !change.waits()).filter(is_new).collect::<Vec<_>>() {
+    for change in changes.iter().filter(is_new).collect::<Vec<_>>() {
         if let Some(what) = provider.denies(change).await?
             && !denied.contains(&what)
         {

@@ -227,6 +227,7 @@ impl FabricController {
             task,
             join_info,
             cloud: (part == Part::Cloud).then(|| self.cloud_of(source)).flatten(),
+            is_cloud_assumed: part == Part::Cloud && self.is_cloud_assumed(source),
             broker_url: join.and_then(|config| config.broker_url.clone()),
             force: force.is_some_and(|value| value == "true"),
             revision: self.revision,

@@ -107,6 +107,8 @@ pub struct Order {
     pub join_info: Option<BrokerInfoRef>,
     /// What was prepared, or begun to be, in the cloud.
     pub cloud: Option<CloudPrepareConfig>,
+    /// Whether nothing records `cloud`, and it was AWS's only where the nodes are AWS's: the object does not name its cloud.
+    pub is_cloud_assumed: bool,
     /// The broker's address, where the Fabric says another one than the join data.
     pub broker_url: Option<String>,
     /// Whether nodes that are not ready, or a cloud that cannot be asked, are given up when the part is removed.

@@ -390,6 +390,7 @@ mod tests {
             task,
             join_info: None,
             cloud: None,
+            is_cloud_assumed: false,
             broker_url: None,
             force: false,
             revision,

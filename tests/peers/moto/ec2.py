@@ -1,4 +1,4 @@
-"""Puts clusters into a played EC2 and reads them back: ec2.py URL openshift|eks|show [NAME]. Answers in JSON."""
+"""Puts clusters into a played EC2 and reads them back: ec2.py URL openshift|eks|end|show [NAME]. Answers in JSON."""
 
 import json
 import sys
@@ -59,6 +59,11 @@ def eks(ec2, name):
     return machines(ec2, subnets, [nodes], name, owned, 3)
 
 
+def end(ec2, machine):
+    ec2.terminate_instances(InstanceIds=[machine])
+    return []
+
+
 def show(ec2, _):
     def permission(one):
         sources = [pair["GroupId"] for pair in one.get("UserIdGroupPairs", [])]
@@ -78,6 +83,8 @@ def show(ec2, _):
         }
     instances = {}
     for found in [one for many in ec2.describe_instances()["Reservations"] for one in many["Instances"]]:
+        if found["State"]["Name"] == "terminated":
+            continue
         interface = found["NetworkInterfaces"][0]
         instances[found["InstanceId"]] = {
             "groups": sorted(one["GroupName"] for one in interface["Groups"]),
@@ -93,5 +100,5 @@ if __name__ == "__main__":
     client = boto3.client(
         "ec2", region_name="eu-west-1", endpoint_url=url, aws_access_key_id="setup", aws_secret_access_key="setup"
     )
-    verbs = {"openshift": openshift, "eks": eks, "show": show}
+    verbs = {"openshift": openshift, "eks": eks, "end": end, "show": show}
     json.dump(verbs[verb](client, sys.argv[3] if len(sys.argv) > 3 else ""), sys.stdout)

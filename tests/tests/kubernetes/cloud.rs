@@ -172,6 +172,13 @@ fn cloud_of_machines_is_prepared_by_what_the_nodes_name_and_taken_back() {
     let none = done(&cluster.cloud(&ec2, &["cleanup", "aws"]));
     assert!(none.contains("There was nothing to take back"), "{none}");
 
+    // A machine that has ended, and whose Node has not gone yet, is in nobody's way.
+    ec2.end(machines[2]["id"].as_str().unwrap());
+    let before = (ec2.show(), cluster.nodes());
+    done(&cluster.cloud(&ec2, &words));
+    done(&cluster.cloud(&ec2, &["cleanup", "aws"]));
+    assert_eq!((ec2.show(), cluster.nodes()), before);
+
     // Without a cloud that can be asked: the list for people, and labels.
     let listed = done(&cluster.cloud(&ec2, &["prepare", "generic", "--sources", "198.51.100.0/24"]));
     assert!(listed.contains("let UDP 4500 pass from 198.51.100.0/24 to the gateways"), "{listed}");

@@ -6,11 +6,13 @@ use trieste_cloud::CloudError;
 use trieste_cloud::aws::{Credentials, Settings};
 use trieste_cloud::choice::Choice;
 
-use super::flags::{Flags, Location, variable};
+use super::flags::{Flags, LocationArgs, variable};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "AWS")]
 pub(super) struct AwsArgs {
+    #[command(flatten)]
+    location: LocationArgs,
     /// The profile of the credentials file [default: the environment's keys, else the profile default]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
@@ -32,7 +34,12 @@ pub(super) struct AwsArgs {
 }
 
 impl Flags for AwsArgs {
-    fn choice(&self, location: Location) -> Result<Choice, CloudError> {
+    fn instance(&self) -> Option<String> {
+        self.location.gateway_instance.clone()
+    }
+
+    fn choice(&self) -> Result<Choice, CloudError> {
+        let location = self.location.location()?;
         let found = Credentials::find(self.credentials.as_deref(), self.profile.as_deref(), variable)?;
         let endpoint = variable("AWS_ENDPOINT_URL_EC2").or_else(|| variable("AWS_ENDPOINT_URL"));
         let settings = Settings {
@@ -43,6 +50,7 @@ impl Flags for AwsArgs {
             worker_group: self.worker_security_group.clone(),
             control_plane_group: self.control_plane_security_group.clone(),
             endpoint,
+            sts_endpoint: variable("AWS_ENDPOINT_URL_STS").or_else(|| variable("AWS_ENDPOINT_URL")),
         };
         Ok(Choice::Aws(Box::new((settings, found))))
     }

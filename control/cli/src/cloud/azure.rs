@@ -6,11 +6,13 @@ use trieste_cloud::CloudError;
 use trieste_cloud::azure::{Credentials, Identity, Settings};
 use trieste_cloud::choice::Choice;
 
-use super::flags::{Flags, Location, read, variable};
+use super::flags::{Flags, LocationArgs, read, variable};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Azure")]
 pub(super) struct AzureArgs {
+    #[command(flatten)]
+    location: LocationArgs,
     /// The authorization file of a service principal [default: $AZURE_AUTH_LOCATION, else AZURE_CLIENT_ID and its like, else the
     /// managed identity of the machine that this runs on]
     #[arg(long, value_name = "PATH")]
@@ -47,7 +49,12 @@ impl AzureArgs {
 }
 
 impl Flags for AzureArgs {
-    fn choice(&self, location: Location) -> Result<Choice, CloudError> {
+    fn instance(&self) -> Option<String> {
+        self.location.gateway_instance.clone()
+    }
+
+    fn choice(&self) -> Result<Choice, CloudError> {
+        let location = self.location.location()?;
         let settings = Settings {
             infra_id: location.infra_id,
             region: location.region,

@@ -18,7 +18,12 @@ pub(super) trait Flags: clap::Args {
     ///
     /// # Errors
     /// [`CloudError`] if credentials or files are missing.
-    fn choice(&self, location: Location) -> Result<Choice, CloudError>;
+    fn choice(&self) -> Result<Choice, CloudError>;
+
+    /// Returns the type of machines for gateways that was given.
+    fn instance(&self) -> Option<String> {
+        None
+    }
 
     /// Returns `true` if what has to pass is listed for people, since nothing else opens it.
     fn lists_rules(&self) -> bool {
@@ -31,8 +36,6 @@ pub(super) struct PrepareArgs<F: clap::Args> {
     #[command(flatten)]
     pub(super) kube: KubeArgs,
     #[command(flatten)]
-    pub(super) location: LocationArgs,
-    #[command(flatten)]
     pub(super) wanted: WantedArgs,
     #[command(flatten)]
     pub(super) provider: F,
@@ -44,8 +47,6 @@ pub(super) struct PrepareArgs<F: clap::Args> {
 pub(super) struct CleanupArgs<F: clap::Args> {
     #[command(flatten)]
     pub(super) kube: KubeArgs,
-    #[command(flatten)]
-    pub(super) location: LocationArgs,
     #[command(flatten)]
     pub(super) provider: F,
     #[command(flatten)]
@@ -64,7 +65,7 @@ pub(super) struct RunArgs {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "The cluster in its cloud")]
 pub(super) struct LocationArgs {
-    /// What the cluster's resources are named by [default: what OpenShift or the nodes' machines name]
+    /// What the cluster's resources are named by [default: OpenShift's name, on AWS also that of the nodes' machines]
     #[arg(long, value_name = "ID")]
     pub(super) infra_id: Option<String>,
     /// The region [default: that of the nodes]
@@ -73,6 +74,9 @@ pub(super) struct LocationArgs {
     /// The folder of OpenShift's installer, or its metadata.json: both of the above are read there
     #[arg(long, value_name = "PATH", conflicts_with_all = ["infra_id", "region"])]
     pub(super) ocp_metadata: Option<PathBuf>,
+    /// The type of machines that OpenShift makes for gateways [default: the provider's, see the manual]
+    #[arg(long, value_name = "TYPE")]
+    pub(super) gateway_instance: Option<String>,
 }
 
 /// Where in the cloud the cluster is, as flags or OpenShift's installer name it.
@@ -129,9 +133,6 @@ pub(super) struct WantedArgs {
     /// How many gateways there are to be
     #[arg(long, value_name = "N", default_value_t = 1)]
     gateways: usize,
-    /// The type of machines that are made for gateways, where OpenShift makes them [default: the provider's, see the manual]
-    #[arg(long, value_name = "TYPE")]
-    gateway_instance: Option<String>,
     /// Other clusters come through a load balancer: nothing is opened to the outside
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     load_balancer: bool,
@@ -139,7 +140,7 @@ pub(super) struct WantedArgs {
     #[arg(long, value_name = "CIDRS", value_delimiter = ',', default_values_t = everywhere())]
     sources: Vec<IpNet>,
     /// UDP port of the cables
-    #[arg(long, value_name = "PORT", default_value_t = 4500)]
+    #[arg(long, value_name = "PORT", default_value_t = 4500, value_parser = clap::value_parser!(u16).range(1..))]
     natt_port: u16,
     /// UDP port of NAT discovery; 0 if it is switched off
     #[arg(long, value_name = "PORT", default_value_t = 4490)]
@@ -155,7 +156,11 @@ pub(super) struct WantedArgs {
 
 impl WantedArgs {
     /// Returns what is wanted; the network plugin is looked for where it decides.
-    pub(super) async fn wanted(&self, server: &Server) -> Result<Wanted, CloudError> {
+    pub(super) async fn wanted(
+        &self,
+        server: &Server,
+        instance: Option<String>,
+    ) -> Result<Wanted, CloudError> {
         let vxlan = match self.vxlan_port {
             Some(port) => port,
             None => vxlan_port(server).await?,
@@ -166,7 +171,7 @@ impl WantedArgs {
             ports,
             sources: self.sources.clone(),
             gateways: self.gateways,
-            instance: self.gateway_instance.clone(),
+            instance,
             load_balancer: self.load_balancer,
         })
     }

@@ -7,11 +7,13 @@ use trieste_cloud::CloudError;
 use trieste_cloud::choice::Choice;
 use trieste_cloud::gcp::{Credentials, ServiceAccount, Settings};
 
-use super::flags::{Flags, Location, read, variable};
+use super::flags::{Flags, LocationArgs, read, variable};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Google Cloud")]
 pub(super) struct GcpArgs {
+    #[command(flatten)]
+    location: LocationArgs,
     /// The project [default: that of the nodes, else that of the credentials]
     #[arg(long, value_name = "ID")]
     project_id: Option<String>,
@@ -31,7 +33,12 @@ pub(super) struct GcpArgs {
 }
 
 impl Flags for GcpArgs {
-    fn choice(&self, location: Location) -> Result<Choice, CloudError> {
+    fn instance(&self) -> Option<String> {
+        self.location.gateway_instance.clone()
+    }
+
+    fn choice(&self) -> Result<Choice, CloudError> {
+        let location = self.location.location()?;
         let named = variable("GOOGLE_APPLICATION_CREDENTIALS").map(PathBuf::from);
         let credentials = match self.credentials.clone().or(named) {
             Some(path) => {

@@ -3,13 +3,13 @@
 use trieste_cloud::CloudError;
 use trieste_cloud::choice::Choice;
 
-use super::flags::{Flags, Location};
+use super::flags::Flags;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct GenericArgs;
 
 impl Flags for GenericArgs {
-    fn choice(&self, _location: Location) -> Result<Choice, CloudError> {
+    fn choice(&self) -> Result<Choice, CloudError> {
         Ok(Choice::Generic)
     }
 

@@ -6,7 +6,7 @@ use trieste_cloud::CloudError;
 use trieste_cloud::choice::Choice;
 use trieste_cloud::rhos::{Credentials, DEFAULT_ENTRY, Settings};
 
-use super::flags::{Flags, Location, read, variable};
+use super::flags::{Flags, LocationArgs, read, variable};
 
 /// Where OpenStack's own tools look for it (openstacksdk, "Configuration").
 const FILES: [&str; 3] = ["clouds.yaml", ".config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml"];
@@ -14,6 +14,8 @@ const FILES: [&str; 3] = ["clouds.yaml", ".config/openstack/clouds.yaml", "/etc/
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "OpenStack")]
 pub(super) struct RhosArgs {
+    #[command(flatten)]
+    location: LocationArgs,
     /// The project [default: that of the credentials]
     #[arg(long, value_name = "ID")]
     project_id: Option<String>,
@@ -41,7 +43,12 @@ impl RhosArgs {
 }
 
 impl Flags for RhosArgs {
-    fn choice(&self, location: Location) -> Result<Choice, CloudError> {
+    fn instance(&self) -> Option<String> {
+        self.location.gateway_instance.clone()
+    }
+
+    fn choice(&self) -> Result<Choice, CloudError> {
+        let location = self.location.location()?;
         let next = "name the file with --credentials";
         let file = self.file().ok_or_else(|| CloudError::credentials("there is no clouds.yaml", next))?;
         let text = read(&file, "OpenStack's credentials", next)?;

@@ -27,8 +27,8 @@ pub(super) enum Step {
     Authorize { group: GroupRef, name: String, permission: Permission },
     Revoke { group: String, name: String, permission: Permission },
     DeleteGroup { id: String, name: String },
-    Tag { what: String, id: String, tags: Vec<(&'static str, String)> },
-    Untag { what: String, id: String, tags: Vec<(&'static str, Option<String>)> },
+    Tag { what: String, id: String, tags: Vec<(String, String)> },
+    Untag { what: String, id: String, tags: Vec<(String, Option<String>)> },
     Attach { machine: Machine, groups: Vec<GroupRef>, is_added: bool },
     CheckSource { machine: Machine, is_on: bool },
     Node(NodeChange),
@@ -51,10 +51,14 @@ impl fmt::Display for AwsChange {
             }
             Step::DeleteGroup { id, name } => write!(f, "delete security group {name} ({id})"),
             Step::Tag { what, id, tags } => {
-                write!(f, "tag {what} {id} with {}", joined(tags.iter().map(|(key, _)| *key)))
+                write!(f, "tag {what} {id} with {}", joined(tags.iter().map(|(key, _)| key.as_str())))
             }
             Step::Untag { what, id, tags } => {
-                write!(f, "remove from {what} {id} the tags {}", joined(tags.iter().map(|(key, _)| *key)))
+                write!(
+                    f,
+                    "remove from {what} {id} the tags {}",
+                    joined(tags.iter().map(|(key, _)| key.as_str()))
+                )
             }
             Step::Attach { machine, is_added: true, .. } => {
                 write!(f, "put instance {} into the gateways' security group", of(machine))
@@ -88,7 +92,7 @@ impl fmt::Display for Permission {
 
 impl Change for AwsChange {
     fn right(&self) -> Option<String> {
-        let (action, _) = requests(&self.0).into_iter().next()?;
+        let (action, _) = requests(&self.0, Some("")).into_iter().next()?;
         Some(match &self.0 {
             Step::Tag { what, .. } | Step::Untag { what, .. } => format!("ec2:{action} of {what}s"),
             Step::CreateGroup { .. }
@@ -127,8 +131,9 @@ pub(super) fn is_done(action: &str, code: &str) -> bool {
     )
 }
 
-/// Returns the actions that make a change, with their parameters; none for what is not in EC2.
-pub(super) fn requests(step: &Step) -> Vec<(&'static str, Parameters)> {
+/// Returns the actions that make a change, with their parameters; none for what is not in EC2. With `stand_in` also those on a group
+/// that is yet to be made, for which it stands.
+pub(super) fn requests(step: &Step, stand_in: Option<&str>) -> Vec<(&'static str, Parameters)> {
     let one = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     match step {
         Step::CreateGroup { vpc, name } => {
@@ -152,10 +157,13 @@ pub(super) fn requests(step: &Step) -> Vec<(&'static str, Parameters)> {
         }
         Step::DeleteGroup { id, .. } => vec![("DeleteSecurityGroup", vec![one("GroupId", id)])],
         Step::Tag { id, tags, .. } => {
-            vec![("CreateTags", tagged(id, tags.iter().map(|(key, value)| (*key, Some(value.as_str())))))]
+            vec![(
+                "CreateTags",
+                tagged(id, tags.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())))),
+            )]
         }
         Step::Untag { id, tags, .. } => {
-            vec![("DeleteTags", tagged(id, tags.iter().map(|(key, value)| (*key, value.as_deref()))))]
+            vec![("DeleteTags", tagged(id, tags.iter().map(|(key, value)| (key.as_str(), value.as_deref()))))]
         }
         Step::Attach { machine, groups, .. } => {
             let ids = groups.iter().filter_map(|group| match group {
@@ -173,7 +181,11 @@ pub(super) fn requests(step: &Step) -> Vec<(&'static str, Parameters)> {
                 vec![one("NetworkInterfaceId", &machine.interface), one("SourceDestCheck.Value", value)];
             vec![("ModifyNetworkInterfaceAttribute", parameters)]
         }
-        Step::Authorize { group: GroupRef::New, .. } | Step::Node(_) => Vec::new(),
+        Step::Authorize { group: GroupRef::New, permission, .. } => {
+            let of = |group| ("AuthorizeSecurityGroupIngress", ingress(group, permission));
+            stand_in.map(of).into_iter().collect()
+        }
+        Step::Node(_) => Vec::new(),
     }
 }
 

@@ -21,8 +21,9 @@ const BEFORE_END: i64 = 300;
 /// The instance metadata service (IMDSv2, "Use the Instance Metadata Service", EC2 User Guide).
 const METADATA: &str = "http://169.254.169.254";
 /// What to do without credentials.
-const WHERE: &str = "give --credentials FILE and --profile NAME, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a Fabric, \
-                     a Secret with aws_access_key_id and aws_secret_access_key";
+const WHERE: &str = "give --credentials FILE and --profile NAME, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for a role, \
+                     SSO or a process: eval \"$(aws configure export-credentials --format env)\"); in a Fabric, a Secret with \
+                     aws_access_key_id and aws_secret_access_key";
 
 /// Keys that requests are signed with.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,42 +82,41 @@ impl Credentials {
     ) -> Result<Found, CloudError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
-        let is_named = file.is_some() || profile.is_some();
-        if !is_named && let Some(credentials) = of_environment(&variable) {
+        let is_given = file.is_some() || profile.is_some();
+        if !is_given && let Some(credentials) = of_environment(&variable) {
             return Ok(Found { credentials, region });
         }
-        let name = profile
-            .map(str::to_owned)
-            .or_else(|| variable("AWS_PROFILE"))
-            .unwrap_or_else(|| "default".to_owned());
+        let named = profile.map(str::to_owned).or_else(|| variable("AWS_PROFILE"));
+        let is_named = file.is_some() || named.is_some();
+        let name = named.unwrap_or_else(|| "default".to_owned());
         let home = variable("HOME").map(PathBuf::from);
         let in_home = |file: &str| home.as_ref().map(|home| home.join(".aws").join(file));
         let of = |name: &str, file: &str| variable(name).map(PathBuf::from).or_else(|| in_home(file));
-        let credentials =
-            file.map(Path::to_path_buf).or_else(|| of("AWS_SHARED_CREDENTIALS_FILE", "credentials"));
-        let config = of("AWS_CONFIG_FILE", "config").and_then(|path| std::fs::read_to_string(path).ok());
-        let config =
-            config.map(|text| section(&text, &[&format!("profile {name}"), &name])).unwrap_or_default();
-        let region = region.or_else(|| config.get("region").cloned());
-        let text = match &credentials {
-            Some(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Some(text),
-                Err(error) if is_named => {
-                    let what = format!("cannot read AWS credentials from {}: {error}", path.display());
-                    return Err(CloudError::credentials(what, WHERE));
-                }
-                Err(_) => None,
-            },
-            None => None,
+        let path = file.map(Path::to_path_buf).or_else(|| of("AWS_SHARED_CREDENTIALS_FILE", "credentials"));
+        let text = match path.as_ref().map(|path| (path, std::fs::read_to_string(path))) {
+            Some((path, Err(error))) if file.is_some() => {
+                let what = format!("cannot read AWS credentials from {}: {error}", path.display());
+                return Err(CloudError::credentials(what, WHERE));
+            }
+            Some((_, text)) => text.unwrap_or_default(),
+            None => String::new(),
         };
-        let mut fields = text.map(|text| section(&text, &[&name])).unwrap_or_default();
-        let region = region.or_else(|| fields.get("region").cloned());
-        fields.extend(config);
-        if let Some(keys) = keys(|name| fields.get(name).cloned()) {
+        let config = of("AWS_CONFIG_FILE", "config").and_then(|path| std::fs::read_to_string(path).ok());
+        let config = section(&config.unwrap_or_default(), &[&format!("profile {name}"), &name]);
+        let own = section(&text, &[&name]);
+        let region = region.or_else(|| config.get("region").cloned()).or_else(|| own.get("region").cloned());
+        // The keys of one file, never half of each.
+        let found = [&own, &config].into_iter().find_map(|fields| keys(|name| fields.get(name).cloned()));
+        if let Some(keys) = found {
             return Ok(Found { credentials: Self::Keys(keys), region });
         }
-        if is_named {
-            let shown = credentials.map(|path| path.display().to_string()).unwrap_or_default();
+        let is_elsewhere = |fields: &BTreeMap<String, String>| {
+            ["role_arn", "credential_process", "sso_session", "sso_start_url"]
+                .iter()
+                .any(|key| fields.contains_key(*key))
+        };
+        if is_named || is_elsewhere(&own) || is_elsewhere(&config) {
+            let shown = path.map(|path| path.display().to_string()).unwrap_or_default();
             let what =
                 format!("the profile {name} of {shown} has no aws_access_key_id and aws_secret_access_key");
             return Err(CloudError::credentials(what, WHERE));

@@ -2,6 +2,11 @@
 
 /// The tag of subnets with gateways.
 pub(super) const GATEWAY_TAG: &str = "submariner.io/gateway";
+/// Ours: what the tag of subnets with gateways of a cluster begins with, whose infrastructure ID follows. The tag above names no
+/// cluster, and clusters may share a VPC, and subnets.
+pub(super) const GATEWAY_OF_TAG: &str = "trieste.io/gateway-of/";
+/// The value of that tag where upstream's tool, which sets the next tag too, had chosen the subnet before.
+pub(super) const WITH_INTERNAL_ELB: &str = "internal-elb";
 /// Kubernetes' tag of subnets for internal load balancers.
 pub(super) const INTERNAL_ELB_TAG: &str = "kubernetes.io/role/internal-elb";
 /// What Kubernetes' tag of a cluster's resources begins with; its name follows.
@@ -18,4 +23,14 @@ pub(super) const GROUP: &str = "Submariner Gateway";
 /// Returns the name of the gateways' group.
 pub(super) fn gateway_group(infra_id: &str) -> String {
     format!("{infra_id}-submariner-gw-sg")
+}
+
+/// Returns the tag of subnets with gateways of a cluster.
+pub(super) fn gateway_of(infra_id: &str) -> String {
+    format!("{GATEWAY_OF_TAG}{infra_id}")
+}
+
+/// Returns `true` if a permission between nodes was made by us for a cluster.
+pub(super) fn is_inside_of(infra_id: &str, description: &str) -> bool {
+    description.starts_with(INSIDE) && description.ends_with(&format!("({infra_id})"))
 }

@@ -44,14 +44,14 @@ impl Planner<'_> {
             // The balancer's own ports are Kubernetes' to open.
             self.without_gateway_group();
             self.nodes(wanted.gateways);
-            return Ok(());
+        } else {
+            self.gateway_group(&cables);
+            match self.state.cluster.is_openshift() {
+                true => self.machine_sets(wanted)?,
+                false => self.nodes(wanted.gateways),
+            }
         }
-        self.gateway_group(&cables);
-        if self.state.cluster.is_openshift() {
-            return self.machine_sets(wanted);
-        }
-        self.nodes(wanted.gateways);
-        self.machines();
+        self.machines(!wanted.load_balancer);
         Ok(())
     }
 
@@ -66,14 +66,21 @@ impl Planner<'_> {
                     groups.iter().enumerate().filter(|(from, _)| groups.len() == 1 || at == 0 || *from != at);
                 wanted.extend(sources.map(|(from, source)| {
                     let between = described(at, from, groups.len());
-                    permission(
-                        *rule,
-                        Source::Group(source.id.clone()),
-                        &format!("{} {between}", names::INSIDE),
-                    )
+                    let text = format!("{} {between} ({})", names::INSIDE, self.state.infra_id);
+                    permission(*rule, Source::Group(source.id.clone()), &text)
                 }));
             }
-            self.permit(&GroupRef::Id(group.id.clone()), &group.name, Some(group), &wanted, names::INSIDE);
+            let infra_id = &self.state.infra_id;
+            let is_ours = |text: &str| {
+                // Upstream's have no cluster's name, which ours end with.
+                let is_upstreams = text.starts_with(names::INSIDE) && !text.ends_with(')');
+                is_upstreams || names::is_inside_of(infra_id, text)
+            };
+            self.permit(&GroupRef::Id(group.id.clone()), &group.name, Some(group), &wanted, is_ours);
+        }
+        for group in &self.state.former_groups {
+            let is_ours = |text: &str| names::is_inside_of(&self.state.infra_id, text);
+            self.permit(&GroupRef::Id(group.id.clone()), &group.name, Some(group), &[], is_ours);
         }
     }
 
@@ -88,7 +95,7 @@ impl Planner<'_> {
             From::Nodes => None,
         });
         let wanted: Vec<Permission> = sources.collect();
-        self.permit(&self.gateway_group_ref(), &name, group, &wanted, names::PUBLIC);
+        self.permit(&self.gateway_group_ref(), &name, group, &wanted, |text| text.starts_with(names::PUBLIC));
     }
 
     fn gateway_group_ref(&self) -> GroupRef {
@@ -102,18 +109,17 @@ impl Planner<'_> {
         name: &str,
         group: Option<&Group>,
         wanted: &[Permission],
-        ours: &str,
+        is_ours: impl Fn(&str) -> bool,
     ) {
         let there = group.map_or(&[][..], |group| &group.permissions);
-        let missing = wanted.iter().filter(|one| !there.iter().any(|other| other.is_same(one)));
+        let missing = wanted.iter().filter(|one| !there.iter().any(|other| other.covers(one)));
         self.steps.extend(missing.map(|permission| Step::Authorize {
             group: to.clone(),
             name: name.to_owned(),
             permission: permission.clone(),
         }));
-        let is_left_over = |one: &&Permission| {
-            one.description.contains(ours) && !wanted.iter().any(|other| other.is_same(one))
-        };
+        let is_left_over =
+            |one: &&Permission| is_ours(&one.description) && !wanted.iter().any(|other| other.is_same(one));
         let Some(group) = group else { return };
         let left_over = there.iter().filter(is_left_over);
         self.steps.extend(left_over.map(|permission| Step::Revoke {
@@ -126,15 +132,12 @@ impl Planner<'_> {
     /// Labels nodes where there are too few gateways.
     fn nodes(&mut self, wanted: usize) {
         let labels = self.state.cluster.more_gateways(wanted);
-        let there = self.state.cluster.gateways().count() + labels.len();
-        if there < wanted {
-            self.remarks.push(format!("{wanted} gateways are wanted, and the cluster has nodes for {there}"));
-        }
+        self.remarks.extend(self.state.cluster.remark(wanted, labels.len()));
         self.steps.extend(labels.into_iter().map(Step::Node));
     }
 
     /// Brings the gateways' machines into their group, and switches the check of sources off where pods' packets would not pass it.
-    fn machines(&mut self) {
+    fn machines(&mut self, has_group: bool) {
         let group = self.gateway_group_ref();
         let labelled: BTreeSet<String> = self.steps.iter().filter_map(labelled).collect();
         let is_gateway = |node: &str| {
@@ -144,14 +147,14 @@ impl Planner<'_> {
             self.state.machines.values().filter(|machine| is_gateway(&machine.node)).cloned().collect();
         for machine in machines {
             let mut groups: Vec<GroupRef> = machine.groups.iter().cloned().map(GroupRef::Id).collect();
-            if !groups.contains(&group) {
+            if has_group && !groups.contains(&group) {
                 groups.push(group.clone());
                 self.steps.push(Step::Attach { machine: machine.clone(), groups, is_added: true });
             }
             if self.state.cluster.has_vpc_cni && machine.checks_source {
                 self.check_no_source(&machine);
             }
-            if !machine.is_public {
+            if has_group && !machine.is_public {
                 self.remarks.push(format!(
                     "instance {} of node {} has no public address: clusters outside of its network reach it only behind a load \
                      balancer, or if they have a public address themselves",
@@ -187,7 +190,7 @@ impl Planner<'_> {
     fn check_no_source(&mut self, machine: &Machine) {
         if !machine.tags.contains_key(names::CHECKED_TAG) {
             // First what it was, so that it can be switched on again whatever comes between.
-            let tags = vec![(names::CHECKED_TAG, "true".to_owned())];
+            let tags = vec![(names::CHECKED_TAG.to_owned(), "true".to_owned())];
             self.steps.push(Step::Tag { what: "instance".to_owned(), id: machine.id.clone(), tags });
         }
         self.steps.push(Step::CheckSource { machine: machine.clone(), is_on: false });
@@ -201,15 +204,17 @@ impl Planner<'_> {
             |subnet: &&Subnet| (subnet.is_chosen || subnet.is_offered) && zones.insert(subnet.zone.clone());
         let subnets: Vec<&Subnet> = self.state.subnets.iter().filter(is_free).collect();
         let chosen = subnets.iter().filter(|subnet| subnet.is_chosen).count();
-        if chosen > wanted.gateways {
+        let others = self.state.cluster.other_gateways(&self.state.infra_id).count();
+        let machines = wanted.gateways.saturating_sub(others);
+        if chosen > machines && wanted.gateways > 0 {
             self.remarks.push(format!(
-                "{chosen} subnets have gateways, and {} are wanted: none is removed, since it may carry traffic; drain one, then \
-                 delete its MachineSet and the tag {} of its subnet",
+                "{} gateways are wanted, and there are more: none is removed, since it may carry traffic; drain one, then delete \
+                 its MachineSet and the tag {} of its subnet",
                 wanted.gateways,
-                names::GATEWAY_TAG
+                names::gateway_of(&self.state.infra_id)
             ));
         }
-        let count = wanted.gateways.max(chosen);
+        let count = machines.max(chosen);
         if subnets.len() < count {
             return Err(CloudError::refused(
                 format!(
@@ -229,11 +234,14 @@ impl Planner<'_> {
 
     fn subnet(&mut self, subnet: &Subnet) {
         let mut tags = Vec::new();
-        if !subnet.is_chosen {
-            tags.push((names::GATEWAY_TAG, String::new()));
+        if !subnet.has_gateways {
+            tags.push((names::GATEWAY_TAG.to_owned(), String::new()));
         }
-        if subnet.internal_elb.is_none() {
-            tags.push((names::INTERNAL_ELB_TAG, String::new()));
+        if subnet.note.is_none() {
+            // Chosen, and not by us: by upstream's tool, which sets a second tag that has to go with the first.
+            let is_upstreams = subnet.is_chosen && subnet.internal_elb.as_deref() == Some("");
+            let note = if is_upstreams { names::WITH_INTERNAL_ELB } else { "" };
+            tags.push((names::gateway_of(&self.state.infra_id), note.to_owned()));
         }
         if !tags.is_empty() {
             self.steps.push(Step::Tag { what: "subnet".to_owned(), id: subnet.id.clone(), tags });
@@ -242,8 +250,13 @@ impl Planner<'_> {
 
     fn machine_set(&mut self, subnet: &Subnet, instance: &str) {
         let State { infra_id, cluster, .. } = self.state;
-        let wanted = machine_set(infra_id, &subnet.zone, &self.provider(subnet, instance));
+        let mut wanted = machine_set(infra_id, &subnet.zone, &self.provider(subnet, instance));
         let name = machine_set_name(infra_id, &subnet.zone);
+        if let Some(replicas) =
+            cluster.machine_set(&name).map(|set| &set["spec"]["replicas"]).filter(|count| count.is_u64())
+        {
+            wanted["spec"]["replicas"] = replicas.clone();
+        }
         match cluster.machine_set(&name) {
             Some(found) if has(found, &wanted) => {}
             Some(found) => {
@@ -313,10 +326,18 @@ impl Planner<'_> {
         self.steps.extend(sets.into_iter().map(|name| Step::Node(NodeChange::DeleteSet { name })));
         self.steps.extend(state.cluster.fewer_gateways().into_iter().map(Step::Node));
         for subnet in state.subnets.iter().filter(|subnet| subnet.is_chosen) {
-            let mut tags = vec![(names::GATEWAY_TAG, None)];
-            // A value is somebody else's: a preparation sets none.
-            if subnet.internal_elb.as_deref() == Some("") {
-                tags.push((names::INTERNAL_ELB_TAG, Some(String::new())));
+            let own = subnet.note.as_ref().map(|_| (names::gateway_of(&state.infra_id), None));
+            let shared = (names::GATEWAY_TAG.to_owned(), None);
+            let mut tags: Vec<(String, Option<String>)> = [shared]
+                .into_iter()
+                .filter(|_| subnet.has_gateways && !subnet.is_shared)
+                .chain(own)
+                .collect();
+            // A value is somebody else's: upstream's tool sets none.
+            let is_upstreams =
+                subnet.note.as_deref().unwrap_or(names::WITH_INTERNAL_ELB) == names::WITH_INTERNAL_ELB;
+            if is_upstreams && !subnet.is_shared && subnet.internal_elb.as_deref() == Some("") {
+                tags.push((names::INTERNAL_ELB_TAG.to_owned(), Some(String::new())));
             }
             self.steps.push(Step::Untag { what: "subnet".to_owned(), id: subnet.id.clone(), tags });
         }
@@ -325,7 +346,7 @@ impl Planner<'_> {
             if !machine.checks_source {
                 self.steps.push(Step::CheckSource { machine: machine.clone(), is_on: true });
             }
-            let tags = vec![(names::CHECKED_TAG, None)];
+            let tags = vec![(names::CHECKED_TAG.to_owned(), None)];
             self.steps.push(Step::Untag { what: "instance".to_owned(), id: machine.id.clone(), tags });
         }
         self.between_nodes(&[]);

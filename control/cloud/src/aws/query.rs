@@ -43,20 +43,22 @@ impl<E> fmt::Debug for Ec2<E> {
 }
 
 impl<E: Exchange> Ec2<E> {
-    /// Speaks to a region's EC2, at its own address or at `endpoint`.
+    /// Speaks to a region's EC2, at its own address or at the first of `endpoints`; the second is
+    /// that of the token service.
     pub(super) fn new(
         http: E,
         credentials: Credentials,
         region: &str,
-        endpoint: Option<&str>,
+        endpoints: [Option<&str>; 2],
         clock: Clock,
     ) -> Self {
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        let of = |service: &str| {
+        let of = |service: &str, endpoint: Option<&str>| {
             let own = format!("https://{service}.{region}.{domain}/");
             endpoint.map_or(own, |endpoint| format!("{}/", endpoint.trim_end_matches('/')))
         };
-        let (url, sts) = (of("ec2"), of("sts"));
+        let [ec2, sts] = endpoints;
+        let (url, sts) = (of("ec2", ec2), of("sts", sts));
         Self { http, credentials, region: region.to_owned(), url, sts, clock, keys: Mutex::new(None) }
     }
 

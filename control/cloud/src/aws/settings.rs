@@ -20,4 +20,6 @@ pub struct Settings {
     pub control_plane_group: Option<String>,
     /// Where EC2 is reached instead of its own address, as `AWS_ENDPOINT_URL` names it.
     pub endpoint: Option<String>,
+    /// Where the token service is reached instead of its own address, as `AWS_ENDPOINT_URL_STS` names it.
+    pub sts_endpoint: Option<String>,
 }

@@ -9,9 +9,11 @@ use super::query::{Ec2, Parameters, filter};
 use super::settings::Settings;
 use super::xml::Element;
 use crate::CloudError;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, machine_set_name};
 use crate::exchange::Exchange;
 
+/// EC2's word for all protocols.
+const ALL: &str = "-1";
 /// Ours: how many machines are asked for at once.
 const AT_ONCE: usize = 100;
 
@@ -26,6 +28,8 @@ pub struct State {
     pub(super) vpc: String,
     /// The groups of nodes: workers, and the control plane where that has one of its own.
     pub(super) node_groups: Vec<Group>,
+    /// Other groups of the VPC with permissions of a preparation for this cluster.
+    pub(super) former_groups: Vec<Group>,
     /// The gateways' group.
     pub(super) gateway_group: Option<Group>,
     /// The subnets in which OpenShift's gateways may be, the best first.
@@ -54,7 +58,17 @@ pub(super) struct Permission {
 }
 
 impl Permission {
-    /// Returns `true` if it permits what the other one does, whatever it is described as.
+    /// Returns `true` if it permits all that the other one does.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let contains = |(from, to): (i32, i32), (first, last): (i32, i32)| from <= first && last <= to;
+        let is_wider = match (self.ports, other.ports) {
+            (Some(own), Some(others)) => contains(own, others),
+            (own, others) => own == others,
+        };
+        self.source == other.source && (self.protocol == ALL || self.protocol == other.protocol && is_wider)
+    }
+
+    /// Returns `true` if it permits what the other one does and nothing else, whatever it is described as.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.protocol, self.ports, &self.source) == (&other.protocol, other.ports, &other.source)
     }
@@ -75,8 +89,14 @@ pub(super) struct Subnet {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) zone: String,
-    /// Whether a preparation has chosen it.
+    /// Whether a preparation has chosen it for gateways of this cluster.
     pub(super) is_chosen: bool,
+    /// Whether it has upstream's tag of subnets with gateways, whosever these are.
+    pub(super) has_gateways: bool,
+    /// The value of our tag for this cluster.
+    pub(super) note: Option<String>,
+    /// Whether it has our tag for another cluster.
+    pub(super) is_shared: bool,
     /// The value of Kubernetes' tag for internal load balancers.
     pub(super) internal_elb: Option<String>,
     /// Whether its zone has machines of the wanted type.
@@ -98,27 +118,68 @@ pub(super) struct Machine {
     pub(super) tags: BTreeMap<String, String>,
 }
 
-/// Reads all of it. What the goal needs of machine types is asked for by `instance`.
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'s> {
+    pub(super) settings: &'s Settings,
+    /// The type of machines.
+    pub(super) instance: &'s str,
+    /// Whether what is no longer there is no error.
+    pub(super) is_cleanup: bool,
+}
+
+/// Reads all of it.
 pub(super) async fn read<E: Exchange>(
     ec2: &Ec2<E>,
-    settings: &Settings,
+    asked: Asked<'_>,
     cluster: Cluster,
-    instance: &str,
 ) -> Result<State, CloudError> {
+    let Asked { settings, is_cleanup, .. } = asked;
     let machines = machines(ec2, &cluster).await?;
     let infra_id = infra_id(settings, &cluster, &machines)?;
-    let vpc = vpc(ec2, settings, &infra_id, &machines).await?;
+    let region = ec2.region().to_owned();
+    let vpc = match vpc(ec2, settings, &infra_id, &machines).await {
+        Err(CloudError::Refused { .. }) if is_cleanup && settings.vpc.is_none() => {
+            // Where the machines are gone, the gateways' group may still name it; else nothing of it is left.
+            let Some(vpc) = vpc_of_gateways(ec2, &infra_id).await? else {
+                return Ok(State { cluster, infra_id, region, machines, ..State::default() });
+            };
+            vpc
+        }
+        found => found?,
+    };
     let groups = groups(ec2, &vpc).await?;
     let gateway_name = names::gateway_group(&infra_id);
     let gateway_group =
         groups.iter().find(|(_, group)| group.name == gateway_name).map(|(_, group)| group.clone());
-    let node_groups = node_groups(settings, &infra_id, &groups, &machines)?;
+    let node_groups = match node_groups(settings, &infra_id, &groups, &machines) {
+        Err(CloudError::Refused { .. }) if is_cleanup => Vec::new(),
+        found => found?,
+    };
+    let is_former = |group: &&Group| {
+        let is_other = node_groups.iter().chain(&gateway_group).all(|other| other.id != group.id);
+        is_other
+            && group
+                .permissions
+                .iter()
+                .any(|permission| names::is_inside_of(&infra_id, &permission.description))
+    };
+    let former_groups = groups.values().filter(is_former).cloned().collect();
     let subnets = match cluster.is_openshift() {
-        true => subnets(ec2, settings, &infra_id, &vpc, instance).await?,
+        true => subnets(ec2, asked, &infra_id, &vpc, &cluster).await?,
         false => Vec::new(),
     };
-    let region = ec2.region().to_owned();
-    Ok(State { cluster, infra_id, region, vpc, node_groups, gateway_group, subnets, machines })
+    let found = State { former_groups, gateway_group, node_groups, subnets, machines, ..State::default() };
+    Ok(State { cluster, infra_id, region, vpc, ..found })
+}
+
+/// Returns the VPC of the gateways' group, if there is one.
+async fn vpc_of_gateways<E: Exchange>(ec2: &Ec2<E>, infra_id: &str) -> Result<Option<String>, CloudError> {
+    let named = filter(1, "tag:Name", &[&names::gateway_group(infra_id)]);
+    let found = ec2
+        .list("DescribeSecurityGroups", &named, "securityGroupInfo", "finding the gateways' security group")
+        .await?;
+    Ok(found.first().map(|group| group.text("vpcId").to_owned()))
 }
 
 /// Reads the machines of the cluster's nodes.
@@ -135,13 +196,17 @@ async fn machines<E: Exchange>(
     let mut found = BTreeMap::new();
     for part in ids.chunks(AT_ONCE) {
         // A filter, and not a list of IDs: a machine that is gone is no error.
-        let parameters = filter(1, "instance-id", part);
+        let mut parameters = filter(1, "instance-id", part);
+        // Those that have ended are shown for a while, with neither network nor groups.
+        parameters.extend(filter(2, "instance-state-name", &["pending", "running", "stopping", "stopped"]));
         let reservations = ec2
             .list("DescribeInstances", &parameters, "reservationSet", "reading the machines of nodes")
             .await?;
         for item in reservations.iter().flat_map(|reservation| reservation.items("instancesSet")) {
             let machine = machine(item, &nodes);
-            found.insert(machine.id.clone(), machine);
+            if !machine.interface.is_empty() {
+                found.insert(machine.id.clone(), machine);
+            }
         }
     }
     Ok(found)
@@ -332,18 +397,28 @@ fn node_groups(
 /// Returns the public subnets in which gateways may be: chosen ones first, then by name.
 async fn subnets<E: Exchange>(
     ec2: &Ec2<E>,
-    settings: &Settings,
+    asked: Asked<'_>,
     infra_id: &str,
     vpc: &str,
-    instance: &str,
+    cluster: &Cluster,
 ) -> Result<Vec<Subnet>, CloudError> {
+    let Asked { settings, instance, is_cleanup } = asked;
     let found =
         ec2.list("DescribeSubnets", &filter(1, "vpc-id", &[vpc]), "subnetSet", "reading subnets").await?;
-    let all: Vec<Subnet> = found.iter().map(subnet).collect();
     let public = [format!("{infra_id}-public-"), format!("{infra_id}-subnet-public")];
+    let is_public = |subnet: &Subnet| public.iter().any(|prefix| subnet.name.starts_with(prefix));
+    let mut all: Vec<Subnet> = found.iter().map(|item| subnet(item, infra_id)).collect();
+    for subnet in &mut all {
+        // Upstream's tag names no cluster: it is this one's where the name does, or where a set of machines is for the zone.
+        let has_set = cluster.machine_set(&machine_set_name(infra_id, &subnet.zone)).is_some();
+        let is_upstreams = subnet.has_gateways && !subnet.is_shared && (is_public(subnet) || has_set);
+        subnet.is_chosen = subnet.note.is_some() || is_upstreams;
+    }
+    let is_named =
+        |subnet: &Subnet| settings.subnets.iter().any(|name| *name == subnet.name || *name == subnet.id);
     let is_meant = |subnet: &Subnet| match settings.subnets.is_empty() {
-        true => subnet.is_chosen || public.iter().any(|prefix| subnet.name.starts_with(prefix)),
-        false => settings.subnets.iter().any(|name| *name == subnet.name || *name == subnet.id),
+        true => subnet.is_chosen || is_public(subnet),
+        false => is_named(subnet) || is_cleanup && subnet.is_chosen,
     };
     let missing: Vec<&str> = settings
         .subnets
@@ -351,26 +426,31 @@ async fn subnets<E: Exchange>(
         .filter(|name| !all.iter().any(|subnet| **name == subnet.name || **name == subnet.id))
         .map(String::as_str)
         .collect();
-    if !missing.is_empty() {
+    if !missing.is_empty() && !is_cleanup {
         return Err(CloudError::refused(
             format!("the VPC {vpc} has no subnet {}", missing.join(", ")),
             "name subnets of the cluster's VPC with --subnet-names (aws.subnetNames)",
         ));
     }
-    let offered = offered(ec2, instance).await?;
+    let offered = if is_cleanup { BTreeSet::new() } else { offered(ec2, instance).await? };
     let mut subnets: Vec<Subnet> = all.into_iter().filter(is_meant).collect();
     subnets.iter_mut().for_each(|subnet| subnet.is_offered = offered.contains(&subnet.zone));
     subnets.sort_by_key(|subnet| (!subnet.is_chosen, subnet.name.clone(), subnet.id.clone()));
     Ok(subnets)
 }
 
-fn subnet(item: &Element) -> Subnet {
+fn subnet(item: &Element, infra_id: &str) -> Subnet {
     let tags = tags(item);
+    let own = names::gateway_of(infra_id);
+    let is_of_other = |key: &&String| key.starts_with(names::GATEWAY_OF_TAG) && **key != own;
     Subnet {
         id: item.text("subnetId").to_owned(),
         name: tags.get("Name").cloned().unwrap_or_default(),
         zone: item.text("availabilityZone").to_owned(),
-        is_chosen: tags.contains_key(names::GATEWAY_TAG),
+        is_chosen: false,
+        has_gateways: tags.contains_key(names::GATEWAY_TAG),
+        note: tags.get(&own).cloned(),
+        is_shared: tags.keys().any(|key| is_of_other(&key)),
         internal_elb: tags.get(names::INTERNAL_ELB_TAG).cloned(),
         is_offered: false,
     }

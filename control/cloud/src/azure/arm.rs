@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{IF_MATCH, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -38,12 +38,33 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(900);
 /// The header with the address of an operation.
 const OPERATION: HeaderName = HeaderName::from_static("azure-asyncoperation");
 
+/// Ours: the header that marks an answer 202, which is none of an end.
+const ACCEPTED: HeaderName = HeaderName::from_static("trieste-accepted");
+/// How the codes begin with which it is refused to remove what an interface has had a moment ago.
+const IN_USE: [&str; 3] = ["InUse", "PublicIPAddressCannotBeDeleted", "NetworkSecurityGroupInUse"];
+
 /// Returns the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// Marks answers 202, whose status an [`Answer`] does not have.
+struct Marking<E>(E);
+
+impl<E: Exchange> Exchange for Marking<E> {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
+        let mut answer = self.0.send(request).await?;
+        let is_accepted = answer.status() == StatusCode::ACCEPTED;
+        let headers = answer.headers_mut();
+        headers.remove(ACCEPTED);
+        if is_accepted {
+            headers.insert(ACCEPTED, HeaderValue::from_static("true"));
+        }
+        Ok(answer)
+    }
+}
+
 /// The Resource Manager.
 pub(super) struct Arm<E> {
-    rest: Rest<E>,
+    rest: Rest<Marking<E>>,
     credentials: Credentials,
     clock: Clock,
     token: Mutex<Option<Token>>,
@@ -58,7 +79,7 @@ impl<E> fmt::Debug for Arm<E> {
 impl<E: Exchange> Arm<E> {
     /// Speaks to the Resource Manager of these credentials.
     pub(super) fn new(http: E, credentials: Credentials, clock: Clock) -> Self {
-        Self { rest: Rest::new(http, "Azure"), credentials, clock, token: Mutex::new(None) }
+        Self { rest: Rest::new(Marking(http), "Azure"), credentials, clock, token: Mutex::new(None) }
     }
 
     /// Returns the credentials' subscription; empty if they name none.
@@ -121,19 +142,17 @@ impl<E: Exchange> Arm<E> {
         action: &str,
     ) -> Result<(), CloudError> {
         let url = self.url(id, NETWORK)?;
-        let answer = self.change(Method::PUT, &url, Some(body), etag, action).await?;
-        let is_running = |resource: &Value| !is_final(resource["properties"]["provisioningState"].as_str());
+        let mut answer = self.change(Method::PUT, &url, Some(body), etag, action).await?;
         if let Some(operation) = operation(&answer.headers) {
             return self.wait_for(&operation, &answer.headers, action).await;
         }
-        let (mut resource, mut headers) = (answer.body, answer.headers);
         let until = Instant::now() + OPERATION_TIMEOUT;
-        while is_running(&resource) {
-            self.pause(&headers, until, action).await?;
-            let answer = self.ask(Method::GET, &url, None, None, action).await?;
-            (resource, headers) = (answer.body, answer.headers);
+        while !is_final(answer.body["properties"]["provisioningState"].as_str(), &answer.headers) {
+            self.pause(&answer.headers, until, action).await?;
+            answer = self.ask(Method::GET, &url, None, None, action).await?;
         }
-        self.ended(resource["properties"]["provisioningState"].as_str(), &resource["properties"], action)
+        let properties = &answer.body["properties"];
+        self.ended(properties["provisioningState"].as_str(), properties, action)
     }
 
     /// Removes a resource, and waits until it has gone. One that is not there is no error.
@@ -165,7 +184,7 @@ impl<E: Exchange> Arm<E> {
         loop {
             let answer = self.ask(Method::GET, &url, None, None, action).await?;
             let status = answer.body["status"].as_str();
-            if is_final(status) {
+            if is_final(status, &answer.headers) {
                 return self.ended(status, &answer.body, action);
             }
             headers.extend(answer.headers);
@@ -206,7 +225,7 @@ impl<E: Exchange> Arm<E> {
         }
     }
 
-    /// Sends a change, and again as long as another operation is in its way.
+    /// Sends a change, and again as long as another operation is in its way, or what was let go of just now counts as in use.
     async fn change(
         &self,
         method: Method,
@@ -218,7 +237,7 @@ impl<E: Exchange> Arm<E> {
         let mut wait = FIRST_WAIT;
         for _ in 1..TRIES {
             match self.ask(method.clone(), url, body, etag, action).await {
-                Err(error) if has_status(&error, "409") => {}
+                Err(error) if has_status(&error, "409") || method == Method::DELETE && is_in_use(&error) => {}
                 outcome => return outcome,
             }
             tokio::time::sleep(wait).await;
@@ -305,8 +324,18 @@ fn operation(headers: &HeaderMap) -> Option<String> {
     headers.get(OPERATION)?.to_str().ok().map(str::to_owned)
 }
 
-/// Returns `true` for the states that end an operation, and where there is none.
-fn is_final(status: Option<&str>) -> bool {
+/// Returns `true` for the states that end an operation, and where an answer other than 202 has none ("Track asynchronous Azure
+/// operations": 202 is the answer of one that goes on).
+fn is_final(status: Option<&str>, headers: &HeaderMap) -> bool {
     let finals = ["Succeeded", "Failed", "Canceled"];
-    status.is_none_or(|status| finals.iter().any(|end| status.eq_ignore_ascii_case(end)))
+    match status {
+        Some(status) => finals.iter().any(|end| status.eq_ignore_ascii_case(end)),
+        None => !headers.contains_key(ACCEPTED),
+    }
+}
+
+/// Returns `true` for a refusal since something else uses what is to be removed.
+fn is_in_use(error: &CloudError) -> bool {
+    let CloudError::Api { code, .. } = error else { return false };
+    has_status(error, "400") && IN_USE.iter().any(|begin| code.starts_with(begin))
 }

@@ -1,5 +1,6 @@
 //! The changes: what each is called, what it needs, how it is made.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -74,6 +75,8 @@ pub enum AzureChange {
 pub struct InterfaceChange {
     pub(super) id: String,
     pub(super) edit: Edit,
+    /// What it refers to after the change, and the actions that this takes there.
+    pub(super) joins: BTreeSet<(String, &'static str)>,
 }
 
 impl fmt::Display for AzureChange {
@@ -114,41 +117,25 @@ impl Change for AzureChange {
 }
 
 impl AzureChange {
-    /// Returns the ID of the resource that is changed; `None` for a change in the cluster.
-    pub(super) fn resource(&self) -> Option<&str> {
+    /// Returns the actions that it takes, each with the resource on which ("Azure permissions for Networking").
+    pub(super) fn actions(&self) -> Vec<(&str, &'static str)> {
         match self {
-            Self::CreateGroup { id, .. }
-            | Self::DeleteGroup { id }
-            | Self::CreateAddress { id, .. }
-            | Self::DeleteAddress { id } => Some(id),
-            Self::PutRule { group, .. } | Self::DeleteRule { group, .. } => Some(group),
-            Self::SetInterface(change) => Some(&change.id),
-            Self::Node(_) => None,
-        }
-    }
-
-    /// Returns the actions that it takes ("Azure permissions for Networking").
-    pub(super) fn actions(&self) -> &'static [&'static str] {
-        match self {
-            Self::CreateGroup { .. } => &["Microsoft.Network/networkSecurityGroups/write"],
-            Self::PutRule { .. } => &["Microsoft.Network/networkSecurityGroups/securityRules/write"],
-            Self::DeleteRule { .. } => &["Microsoft.Network/networkSecurityGroups/securityRules/delete"],
-            Self::DeleteGroup { .. } => &["Microsoft.Network/networkSecurityGroups/delete"],
-            Self::CreateAddress { .. } => &["Microsoft.Network/publicIPAddresses/write"],
-            Self::DeleteAddress { .. } => &["Microsoft.Network/publicIPAddresses/delete"],
-            Self::SetInterface(change) => match &change.edit.gets {
-                None => &["Microsoft.Network/networkInterfaces/write"],
-                Some(gets) if gets.address.is_none() => &[
-                    "Microsoft.Network/networkInterfaces/write",
-                    "Microsoft.Network/networkSecurityGroups/join/action",
-                ],
-                Some(_) => &[
-                    "Microsoft.Network/networkInterfaces/write",
-                    "Microsoft.Network/networkSecurityGroups/join/action",
-                    "Microsoft.Network/publicIPAddresses/join/action",
-                ],
-            },
-            Self::Node(_) => &[],
+            Self::CreateGroup { id, .. } => vec![(id, "Microsoft.Network/networkSecurityGroups/write")],
+            Self::PutRule { group, .. } => {
+                vec![(group, "Microsoft.Network/networkSecurityGroups/securityRules/write")]
+            }
+            Self::DeleteRule { group, .. } => {
+                vec![(group, "Microsoft.Network/networkSecurityGroups/securityRules/delete")]
+            }
+            Self::DeleteGroup { id } => vec![(id, "Microsoft.Network/networkSecurityGroups/delete")],
+            Self::CreateAddress { id, .. } => vec![(id, "Microsoft.Network/publicIPAddresses/write")],
+            Self::DeleteAddress { id } => vec![(id, "Microsoft.Network/publicIPAddresses/delete")],
+            Self::SetInterface(change) => {
+                let joins = change.joins.iter().map(|(id, action)| (id.as_str(), *action));
+                let write = (change.id.as_str(), "Microsoft.Network/networkInterfaces/write");
+                [write].into_iter().chain(joins).collect()
+            }
+            Self::Node(_) => Vec::new(),
         }
     }
 

@@ -121,6 +121,19 @@ pub(super) fn subnets(interface: &Value) -> impl Iterator<Item = &str> {
     configurations.filter_map(|one| one.pointer("/properties/subnet/id").and_then(Value::as_str))
 }
 
+/// Returns the resources that it refers to, each with the action that a PUT of it takes there ("Azure permissions for Networking").
+pub(super) fn joins(interface: &Value) -> BTreeSet<(String, &'static str)> {
+    let configurations = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
+    let addresses = configurations
+        .filter_map(|one| one.pointer("/properties/publicIPAddress/id").and_then(Value::as_str));
+    let with = |action: &'static str| move |id: &str| (id.to_owned(), action);
+    let groups =
+        group(interface).into_iter().map(with("Microsoft.Network/networkSecurityGroups/join/action"));
+    let subnets = subnets(interface).map(with("Microsoft.Network/virtualNetworks/subnets/join/action"));
+    let addresses = addresses.map(with("Microsoft.Network/publicIPAddresses/join/action"));
+    groups.chain(subnets).chain(addresses).collect()
+}
+
 /// Returns its addresses in the virtual network.
 pub(super) fn private_addresses(interface: &Value) -> BTreeSet<IpAddr> {
     let configurations = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();

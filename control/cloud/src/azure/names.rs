@@ -58,6 +58,14 @@ pub(super) fn is_set(infra_id: &str, name: &str) -> bool {
     SETS.iter().any(|begin| rest.starts_with(begin))
 }
 
+/// Returns `true` if a machine's name is one that a set gives: the set's, and some letters and digits. A set of a preparation's need
+/// not be there any more: its machines go a while after it.
+pub(super) fn is_of_set<'n>(infra_id: &str, mut sets: impl Iterator<Item = &'n str>, machine: &str) -> bool {
+    let Some((set, end)) = machine.rsplit_once('-') else { return false };
+    let is_given = !end.is_empty() && end.chars().all(|c| c.is_ascii_alphanumeric());
+    is_given && (is_set(infra_id, set) || sets.any(|name| name == set))
+}
+
 /// Returns what makes two IDs the same: Azure's are compared without regard to case.
 pub(super) fn key(id: &str) -> String {
     id.to_ascii_lowercase()

@@ -296,14 +296,16 @@ fn remove_gateways_group(
 /// Returns the changes of interfaces that are not yet as they are to be.
 fn changes(state: &State, edits: &BTreeMap<usize, Edit>) -> Vec<AzureChange> {
     let of_nics = edits.iter().filter_map(|(at, edit)| Some((state.nics.get(*at)?, edit)));
-    let differing = of_nics.filter(|(nic, edit)| edit.edited(&nic.found) != nic.found);
     let change = |(nic, edit): (&Nic, &Edit)| {
-        AzureChange::SetInterface(InterfaceChange {
+        let after = edit.edited(&nic.found);
+        let change = InterfaceChange {
             id: interface::id(&nic.found).to_owned(),
             edit: edit.clone(),
-        })
+            joins: interface::joins(&after),
+        };
+        (after != nic.found).then_some(AzureChange::SetInterface(change))
     };
-    differing.map(change).collect()
+    of_nics.filter_map(change).collect()
 }
 
 fn rule_changes(group: &Value, wanted: &[WantedRule]) -> Result<Vec<AzureChange>, CloudError> {

@@ -9,7 +9,8 @@ use trieste_deploy::Server;
 use super::arm::{Arm, COMPUTE_SKUS, NETWORK, SCALE_SET_INTERFACES, has_status};
 use super::interface;
 use super::names::{
-    ADDRESSES, GROUPS, INTERFACES, Machine, PREPARED_FOR, gateways_group, id, key, nodes_group, part,
+    ADDRESSES, GROUPS, INTERFACES, Machine, PREPARED_FOR, gateways_group, id, is_of_set, key, last,
+    nodes_group, part,
 };
 use super::token::encode;
 use crate::CloudError;
@@ -98,25 +99,24 @@ impl Scope {
         let of_nodes = || machine.as_ref().map(|machine| machine.resource_group.clone());
         let set_id = of_sets("/metadata/labels/machine.openshift.io~1cluster-api-cluster");
         let infra_id = chosen.infra_id.clone().or_else(|| cluster.infra_id.clone()).or(set_id);
+        let infra_id = infra_id.ok_or_else(|| unnamed(cluster))?;
         let resource_group = chosen
             .resource_group
             .clone()
             .or_else(|| of_provider("resourceGroup"))
             .or_else(|| of_provider("networkResourceGroup"))
             .or_else(of_nodes)
-            .or_else(|| infra_id.as_ref().map(|id| format!("{id}-rg")));
-        let resource_group = resource_group.ok_or_else(|| unclear("resource group", "--infra-id"))?;
+            .unwrap_or_else(|| format!("{infra_id}-rg"));
         let of_labels =
             || cluster.nodes.iter().map(|node| &node.region).find(|region| !region.is_empty()).cloned();
         let region = chosen.region.clone().or_else(|| of_provider("location")).or_else(of_labels);
         let of_machine =
             || machine.as_ref().and_then(|machine| part(&machine.id, "subscriptions")).map(str::to_owned);
         let subscription = Some(chosen.subscription.clone()).filter(|id| !id.is_empty()).or_else(of_machine);
-        let own_name = || resource_group.strip_suffix("-rg").unwrap_or(&resource_group).to_owned();
         let scope = Self {
             subscription: subscription.ok_or_else(|| unclear("subscription", "credentials with one"))?,
             region: region.ok_or_else(|| unclear("region", "--region"))?,
-            infra_id: infra_id.unwrap_or_else(own_name),
+            infra_id,
             resource_group,
             air_gapped: chosen.air_gapped,
         };
@@ -150,6 +150,18 @@ impl Scope {
     }
 }
 
+/// Returns the error for a cluster that nobody has named: a name of its resource group would be that of every cluster in it.
+fn unnamed(cluster: &Cluster) -> CloudError {
+    let next = match cluster.is_openshift() {
+        true => "give --infra-id, or --ocp-metadata with the installer's metadata.json",
+        false => {
+            "give --infra-id: a short name for the cluster, such as its name in AKS, that no other cluster of the resource group has; \
+             the gateways' security group is named by it, and the clean-up finds by it what was prepared"
+        }
+    };
+    CloudError::refused("the cluster does not show its infrastructure ID", next)
+}
+
 fn unclear(what: &str, flag: &str) -> CloudError {
     CloudError::refused(
         format!("neither the flags nor the cluster's nodes name a {what} of Azure's"),
@@ -181,7 +193,8 @@ pub(super) async fn observe<E: Exchange>(
     Ok(state)
 }
 
-/// Reads the interfaces of all nodes' machines, and those of the resource group that are in the gateways' group.
+/// Reads the interfaces of all nodes' machines, and those of the resource group that are in the gateways' group and belong to no
+/// machine, or to one of the cluster's sets: another cluster's are left to it.
 async fn read_nics<E: Exchange>(arm: &Arm<E>, state: &mut State) -> Result<(), CloudError> {
     let scope = &state.scope;
     let mut resource_groups = BTreeMap::from([(key(&scope.resource_group), scope.resource_group.clone())]);
@@ -202,8 +215,11 @@ async fn read_nics<E: Exchange>(arm: &Arm<E>, state: &mut State) -> Result<(), C
         let path = path.trim_end_matches('/');
         for found in arm.list(path, NETWORK, "", "reading network interfaces").await? {
             let node = interface::machine(&found).and_then(|machine| nodes.get(&key(machine)).cloned());
-            let is_gateways = interface::group(&found).is_some_and(|group| key(group) == gateways);
-            if node.is_some() || is_gateways || found["tags"][PREPARED_FOR] == scope.infra_id.as_str() {
+            let is_prepared = interface::group(&found).is_some_and(|group| key(group) == gateways)
+                || found["tags"][PREPARED_FOR] == scope.infra_id.as_str();
+            let is_ours =
+                || interface::machine(&found).is_none_or(|machine| is_of_sets(state, last(machine)));
+            if node.is_some() || is_prepared && is_ours() {
                 nics.push(Nic { found, node, ..Nic::default() });
             }
         }
@@ -221,6 +237,13 @@ async fn read_nics<E: Exchange>(arm: &Arm<E>, state: &mut State) -> Result<(), C
     nics.sort_by_key(|nic| key(interface::id(&nic.found)));
     state.nics = nics;
     Ok(())
+}
+
+/// Returns `true` if a machine's name is one that the cluster's sets give.
+fn is_of_sets(state: &State, machine: &str) -> bool {
+    let sets = state.cluster.machine_sets.iter().flatten();
+    let names = sets.filter_map(|set| set["metadata"]["name"].as_str());
+    state.cluster.is_openshift() && is_of_set(&state.scope.infra_id, names, machine)
 }
 
 /// Reads the groups that guard nodes, by their interfaces or their subnets, and those with names of a preparation.

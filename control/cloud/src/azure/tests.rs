@@ -5,6 +5,7 @@ mod cloud;
 mod cluster;
 mod law;
 mod service;
+mod shared;
 
 use std::sync::Arc;
 
@@ -397,7 +398,7 @@ async fn what_cannot_be_found_out_is_refused() {
     elsewhere.cluster.put_node(node("n1", "aws:///eu-west-1a/i-1", true));
     let mut unnamed = Bed { infra_id: None, ..elsewhere };
     let error = unnamed.plan(&prepare()).await.unwrap_err();
-    assert!(error.to_string().contains("name a resource group"), "{error}");
+    assert!(error.next().contains("give --infra-id: a short name"), "{error}");
     unnamed.infra_id = Some("../../x".to_owned());
     let error = unnamed.plan(&prepare()).await.unwrap_err();
     assert!(error.to_string().contains("can be no"), "{error}");

@@ -77,7 +77,12 @@ impl<E: Exchange> Compute<E> {
             Some(body) => Question::json(method, url, body, purpose),
             None => Question { method, url, body: None, operation: purpose },
         };
-        self.rest.ask(question, &[token]).await.map(|answer| answer.body)
+        let answer = self.rest.ask(question, &[token]).await?.body;
+        if answer.is_object() {
+            return Ok(answer);
+        }
+        let reason = "the answer is no object of JSON: see whether something between here and Google answers in its stead";
+        Err(self.failed(purpose, "NO_OBJECT", reason.to_owned()))
     }
 
     /// Reads what is at a path below `projects/`; `None` if there is nothing.

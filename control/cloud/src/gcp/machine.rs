@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::names::GATEWAY_TAG;
+use super::names::{GATEWAY_TAG, made_for_gateways};
 use super::settings::Settings;
 use super::state::{State, worker_spec};
 use crate::CloudError;
+use crate::cluster::machine_set;
 
 /// Upstream's default.
 const MACHINE_TYPE: &str = "n1-standard-4";
@@ -79,6 +80,22 @@ pub(super) fn provider_spec(
     });
     spec.extend(own.as_object().cloned().into_iter().flatten());
     Ok(Value::Object(spec))
+}
+
+/// Returns a set for gateways with another type of machine, and all else of its specification as it is, its replicas too; `None` if
+/// its machines are of this type, or if it describes none.
+pub(super) fn retyped(found: &Value, infra_id: &str, instance: &str) -> Option<Value> {
+    let zone = found["metadata"]["name"].as_str()?.strip_prefix(&made_for_gateways(infra_id))?;
+    let mut spec = found.get("spec")?.clone();
+    let provider = spec.pointer_mut("/template/spec/providerSpec/value")?.as_object_mut()?;
+    let before = provider.insert("machineType".to_owned(), json!(instance));
+    if before.is_some_and(|before| before == instance) {
+        return None;
+    }
+    // What is applied leaves alone what it does not name: of the metadata, names and label are enough.
+    let mut set = machine_set(infra_id, zone, &Value::Null);
+    set.as_object_mut()?.insert("spec".to_owned(), spec);
+    Some(set)
 }
 
 /// Returns the worker's first disk, in upstream's size; its type stays where somebody has chosen a type of machine for it.

@@ -21,6 +21,8 @@ mod token;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use trieste_deploy::Server;
 
 use crate::CloudError;
@@ -40,13 +42,14 @@ pub struct Gcp<'s, E> {
     server: &'s Server,
     settings: Settings,
     compute: api::Compute<E>,
+    has_had_rules: AtomicBool,
 }
 
 impl<'s, E: Exchange> Gcp<'s, E> {
     /// Prepares the project of the cluster of `server`. `clock` is asked before each request, for the token's sake.
     pub fn new(http: E, server: &'s Server, settings: Settings, clock: Clock) -> Self {
         let compute = api::Compute::new(http, &settings, clock);
-        Self { server, settings, compute }
+        Self { server, settings, compute, has_had_rules: AtomicBool::new(false) }
     }
 }
 
@@ -63,7 +66,10 @@ impl<E: Exchange> Provider for Gcp<'_, E> {
 
     async fn observe(&self) -> Result<State, CloudError> {
         let cluster = Cluster::read(self.server).await?;
-        state::observe(&self.compute, cluster, &self.settings).await
+        let mut state = state::observe(&self.compute, cluster, &self.settings).await?;
+        let has_rules = !state.rules.is_empty();
+        state.has_had_rules = self.has_had_rules.fetch_or(has_rules, Ordering::Relaxed) || has_rules;
+        Ok(state)
     }
 
     fn plan(&self, goal: &Goal, state: &State) -> Result<Plan<Change>, CloudError> {

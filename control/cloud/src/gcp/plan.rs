@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::change::{Change, Kind};
 use super::firewall::{self, Difference, difference, names_nodes, wanted_rules};
-use super::machine::provider_spec;
+use super::machine::{provider_spec, retyped};
 use super::names::{GATEWAY_TAG, made_for_gateways};
 use super::settings::Settings;
 use super::state::{Id, Instance, Network, State, node_tags};
@@ -20,7 +20,7 @@ use crate::rules::Wanted;
 pub(super) fn plan(goal: &Goal, state: &State, settings: &Settings) -> Result<Plan<Change>, CloudError> {
     match goal {
         Goal::Prepare(wanted) => prepare(wanted, state, settings),
-        Goal::CleanUp => Ok(clean_up(state)),
+        Goal::CleanUp => clean_up(state),
     }
 }
 
@@ -123,9 +123,10 @@ fn sets(
     let by_hand = state.cluster.gateways().filter(|node| !instance_name(node).starts_with(&prefix));
     let there = sets.len() + by_hand.count();
     remarks.extend(too_many(wanted, there));
+    let mut changes = retyped_sets(wanted, state, remarks);
     let missing = wanted.gateways.saturating_sub(there);
     if missing == 0 {
-        return Ok(Vec::new());
+        return Ok(changes);
     }
     if state.region.is_none() {
         return Err(CloudError::refused(
@@ -146,13 +147,29 @@ fn sets(
             there + free.len()
         ));
     }
-    free.into_iter()
-        .take(missing)
-        .map(|zone| {
-            let spec = provider_spec(state, settings, wanted.instance.as_deref(), zone)?;
-            Ok(NodeChange::ApplySet(machine_set(&state.infra_id, zone, &spec)))
-        })
-        .collect()
+    for zone in free.into_iter().take(missing) {
+        let spec = provider_spec(state, settings, wanted.instance.as_deref(), zone)?;
+        changes.push(NodeChange::ApplySet(machine_set(&state.infra_id, zone, &spec)));
+    }
+    Ok(changes)
+}
+
+/// Plans the sets for gateways whose machines are of another type than the one that is chosen.
+fn retyped_sets(wanted: &Wanted, state: &State, remarks: &mut Vec<String>) -> Vec<NodeChange> {
+    let Some(instance) = wanted.instance.as_deref().filter(|_| wanted.gateways > 0) else {
+        return Vec::new();
+    };
+    let mut changes = Vec::new();
+    for name in state.cluster.gateway_sets(&state.infra_id) {
+        let found = state.cluster.machine_set(name);
+        if let Some(set) = found.and_then(|found| retyped(found, &state.infra_id, instance)) {
+            remarks.push(format!(
+                "the machine of MachineSet {name} keeps its type: drain its gateway, then delete the machine, and one of type {instance} is made"
+            ));
+            changes.push(NodeChange::ApplySet(set));
+        }
+    }
+    changes
 }
 
 /// Returns what to remark where there are more gateways than are wanted: taking one from under its connections is nobody's but the
@@ -203,7 +220,20 @@ fn tagged(instance: &Instance, tags: Vec<String>) -> Change {
 }
 
 /// Plans the end of what a preparation has made. Machines of sets go with their set, tags and all.
-fn clean_up(state: &State) -> Plan<Change> {
+///
+/// Rules are in their network's project, which is another one where the network is shared. Without a network only rules that were
+/// found show that the cluster's own project was the right one to search.
+fn clean_up(state: &State) -> Result<Plan<Change>, CloudError> {
+    if state.network.is_none() && !state.has_had_rules {
+        return Err(CloudError::refused(
+            format!(
+                "the nodes' machines show no VPC network that all of them are in, and project {} has no firewall rule of a preparation: \
+                 those of a network that another project shares would stay",
+                state.project
+            ),
+            "give --vpc-name with the network of the cluster's nodes, as projects/PROJECT/global/networks/NAME if another project shares it",
+        ));
+    }
     let mut plan = Plan::default();
     let prefix = made_for_gateways(&state.infra_id);
     let sets = state.cluster.gateway_sets(&state.infra_id);
@@ -219,7 +249,7 @@ fn clean_up(state: &State) -> Plan<Change> {
     for name in state.rules.keys() {
         plan.changes.push(Change(Kind::Delete { project: project.clone(), name: name.clone() }));
     }
-    plan
+    Ok(plan)
 }
 
 /// Returns the name of a node's machine, which is the node's where Kubernetes has none.

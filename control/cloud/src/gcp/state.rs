@@ -24,6 +24,8 @@ pub struct State {
     pub(super) network: Option<Network>,
     /// The rules of a preparation, by name.
     pub(super) rules: BTreeMap<String, Value>,
+    /// Whether rules of a preparation were found, now or by an earlier reading of the same run, which may have ended with their removal.
+    pub(super) has_had_rules: bool,
     /// The machines, by node.
     pub(super) instances: BTreeMap<String, Instance>,
     /// The zones of the region that are up, by name; read on OpenShift alone.

@@ -130,9 +130,10 @@ impl<E: Exchange> Client<E> {
             let path = format!("{collection}?{query}");
             let asked = ToNetwork { method: Method::GET, path: &path, body: None, revision: None, purpose };
             let mut body = self.ask(asked).await?.body;
-            if let Value::Array(items) = body[&key].take() {
-                found.extend(items);
-            }
+            let Some(Value::Array(items)) = body.get_mut(&key).map(Value::take) else {
+                return Err(self.incomplete(purpose, &key));
+            };
+            found.extend(items);
             // Of the next page's address only the query counts: proxies are known to leave a wrong host in it.
             let mut rest = body[&links].as_array().into_iter().flatten();
             let next = rest.find(|link| link["rel"] == "next").and_then(|link| link["href"].as_str());
@@ -140,6 +141,18 @@ impl<E: Exchange> Client<E> {
             query = next.to_owned();
         }
         Ok(found)
+    }
+
+    /// Returns the error of an answer of success without what was asked for, such as a proxy's page.
+    pub(crate) fn incomplete(&self, purpose: &str, key: &str) -> CloudError {
+        CloudError::Api {
+            service: self.name().to_owned(),
+            operation: purpose.to_owned(),
+            code: "INCOMPLETE".to_owned(),
+            reason: format!(
+                "the answer has no `{key}`: see whether something between here and Neutron answers in its stead"
+            ),
+        }
     }
 
     async fn session(&self) -> Result<Arc<Session>, CloudError> {

@@ -29,6 +29,7 @@ pub struct Credentials {
     region: Option<String>,
     interface: String,
     cacert: Option<String>,
+    authorities: Option<Vec<u8>>,
     is_scoped_by_itself: bool,
 }
 
@@ -75,6 +76,17 @@ impl Credentials {
     /// Returns the file with the certificate authorities of the cloud, if the entry names one.
     pub fn cacert(&self) -> Option<&str> {
         self.cacert.as_deref()
+    }
+
+    /// Believes the certificate authorities of a PEM text, whatever file the entry names.
+    #[must_use]
+    pub fn with_authorities(self, pem: Vec<u8>) -> Self {
+        Self { authorities: Some(pem), ..self }
+    }
+
+    /// Returns the PEM text with the certificate authorities of the cloud, if one was given.
+    pub fn authorities(&self) -> Option<&[u8]> {
+        self.authorities.as_deref()
     }
 
     /// Returns the entry's name.
@@ -146,6 +158,7 @@ impl Fields<'_> {
             region: self.text(&["region_name"]),
             interface: interface.trim_end_matches("URL").to_owned(),
             cacert: self.text(&["cacert"]),
+            authorities: None,
         })
     }
 

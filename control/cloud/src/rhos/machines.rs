@@ -78,6 +78,23 @@ pub(crate) fn more_sets(
     changes
 }
 
+/// Returns a set for gateways with another flavor, and all else of its specification as it is, its replicas too; `None` if its
+/// machines are of this flavor, or if it describes none.
+pub(crate) fn retyped(found: &Value, infra_id: &str, flavor: &str) -> Option<Value> {
+    let prefix = machine_set_name(infra_id, "");
+    let suffix = found["metadata"]["name"].as_str()?.strip_prefix(&prefix)?;
+    let mut spec = found.get("spec")?.clone();
+    let provider = spec.pointer_mut("/template/spec/providerSpec/value")?.as_object_mut()?;
+    let before = provider.insert("flavor".to_owned(), json!(flavor));
+    if before.is_some_and(|before| before == flavor) {
+        return None;
+    }
+    // What is applied leaves alone what it does not name: of the metadata, names and label are enough.
+    let mut set = machine_set(infra_id, suffix, &Value::Null);
+    set.as_object_mut()?.insert("spec".to_owned(), spec);
+    Some(set)
+}
+
 /// Ours: how many sets one run makes at most.
 const MOST_SETS: usize = 100;
 

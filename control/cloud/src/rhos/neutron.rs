@@ -132,6 +132,10 @@ impl<E: Exchange> Client<E> {
                 ToNetwork { method: Method::GET, path: &path, body: None, revision: None, purpose: &purpose };
             let Some(found) = absent(self.ask(asked).await)? else { return Ok(()) };
             let found = &found.body["port"];
+            // Of a port without this list all groups would be replaced by one.
+            if !found["security_groups"].is_array() {
+                return Err(self.incomplete(&purpose, "security_groups"));
+            }
             let mut ids = groups(found);
             if ids.contains(id) == is_wanted {
                 return Ok(());

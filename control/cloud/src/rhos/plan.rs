@@ -150,11 +150,12 @@ impl Preparation<'_> {
     /// Returns the changes of nodes, and by how many gateways they fall short.
     fn nodes(&self, has_internal: bool) -> (Vec<NodeChange>, usize) {
         let Self { state: State { cluster, infra_id, .. }, wanted, names } = self;
+        let mut changes = self.retyped_sets();
         let missing = wanted.gateways.saturating_sub(machines::gateways(cluster, infra_id));
         if missing == 0 {
-            return (Vec::new(), 0);
+            return (changes, 0);
         }
-        let changes = match machines::makes_machines(cluster, infra_id) {
+        let more = match machines::makes_machines(cluster, infra_id) {
             true => {
                 let flavor = wanted.instance.as_deref().unwrap_or(machines::DEFAULT_FLAVOR);
                 let groups = [&names.gateways, &names.internal];
@@ -164,8 +165,19 @@ impl Preparation<'_> {
             }
             false => cluster.more_gateways(cluster.gateways().count().saturating_add(missing)),
         };
-        let short = missing.saturating_sub(changes.len());
+        let short = missing.saturating_sub(more.len());
+        changes.extend(more);
         (changes, short)
+    }
+
+    /// Returns the sets for gateways whose machines are of another flavor than the one that is chosen, with that one.
+    fn retyped_sets(&self) -> Vec<NodeChange> {
+        let State { cluster, infra_id, .. } = self.state;
+        let Some(flavor) = self.wanted.instance.as_deref().filter(|_| self.wanted.gateways > 0) else {
+            return Vec::new();
+        };
+        let sets = cluster.gateway_sets(infra_id).filter_map(|name| cluster.machine_set(name));
+        sets.filter_map(|set| machines::retyped(set, infra_id, flavor)).map(NodeChange::ApplySet).collect()
     }
 
     /// Returns the nodes that are gateways, will be with these changes, or are made to be.
@@ -251,6 +263,14 @@ impl Preparation<'_> {
                     .to_owned(),
             );
         }
+        let retyped = self.retyped_sets();
+        for name in retyped.iter().filter_map(applied) {
+            let flavor = self.wanted.instance.as_deref().unwrap_or_default();
+            remarks.push(format!(
+                "the machine of MachineSet {name} keeps its type: drain its gateway, then delete the machine, and one of type {flavor} \
+                 is made"
+            ));
+        }
         for node in gateways {
             let ports: Vec<&Port> = self.state.ports_of(node).collect();
             if ports.is_empty() {
@@ -266,6 +286,14 @@ impl Preparation<'_> {
             }
         }
         remarks
+    }
+}
+
+/// Returns the name of the set of machines that a change applies.
+fn applied(change: &NodeChange) -> Option<&str> {
+    match change {
+        NodeChange::ApplySet(set) => set["metadata"]["name"].as_str(),
+        NodeChange::Label { .. } | NodeChange::Unlabel { .. } | NodeChange::DeleteSet { .. } => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! A cloud that is prepared, prepared again and cleaned.
 
+mod answers;
 mod cluster;
 mod credentials;
 mod details;

@@ -1,5 +1,6 @@
 //! The cloud: what was prepared there, when that is replaced or taken back, and who waits for it.
 
+use serde_json::Value;
 use trieste_control::api::CloudPrepareConfig;
 
 use super::FabricController;
@@ -7,31 +8,47 @@ use crate::holders::holder;
 use crate::kinds::is_of_tkestack;
 use crate::order::{Outcome, Part, Report};
 use crate::source::{Content, Source};
-use crate::translate::tkestack;
+use crate::translate::tkestack::{self, TranslatedCloud};
 
 impl FabricController {
     /// Returns what was prepared, or begun to be, in the cloud, as the object's status has it. The definitions of others may drop that:
-    /// then it is remembered, and after a restart what is to go is what the spec names.
+    /// then it is remembered, and after a restart what is to go is what the spec has.
     fn recorded(&self, source: &Source) -> Option<CloudPrepareConfig> {
-        let status = self.sources.get(&source.key).and_then(|object| object.body.get("status"));
-        let found = || status.and_then(|status| serde_json::from_value(status.get("cloud")?.clone()).ok());
+        self.written(source).or_else(|| self.assumed(source).map(|own| own.config))
+    }
+
+    /// Returns what is remembered of the cloud, or what the object's status has of it.
+    fn written(&self, source: &Source) -> Option<CloudPrepareConfig> {
+        let found = || serde_json::from_value(self.written_status(source)?.get("cloud")?.clone()).ok();
         if !is_of_tkestack(source.key.kind) {
             return found();
         }
-        let known = source.metadata.uid.as_ref().and_then(|uid| self.clouds.get(uid)).cloned();
-        let drops = status.is_none_or(|status| status.get("conditions").is_none());
-        let own = || match &source.content {
+        let remembered = source.metadata.uid.as_ref().and_then(|uid| self.clouds.get(uid)).cloned();
+        remembered.or_else(found)
+    }
+
+    /// Returns the cloud of a spec that is to go, where the definition drops what a status has.
+    fn assumed(&self, source: &Source) -> Option<TranslatedCloud> {
+        let drops = self.written_status(source).is_none_or(|status| status.get("conditions").is_none());
+        match &source.content {
             Content::Tkestack(spec) if drops && !source.wants(Part::Cloud) => {
-                let own = tkestack::cloud(spec, &source.key.namespace).ok().flatten();
-                own.filter(|own| own.is_named).map(|own| own.config)
+                tkestack::cloud(spec, &source.key.namespace).ok().flatten()
             }
             Content::Tkestack(_)
             | Content::Fabric(_)
             | Content::Broker(_)
             | Content::Submariner(_)
             | Content::ServiceDiscovery(_) => None,
-        };
-        known.or_else(found).or_else(own)
+        }
+    }
+
+    fn written_status(&self, source: &Source) -> Option<&Value> {
+        self.sources.get(&source.key)?.body.get("status")
+    }
+
+    /// Returns `true` if nothing records that the cloud was AWS, and the object does not name it: it was AWS if the nodes are.
+    pub(super) fn is_cloud_assumed(&self, source: &Source) -> bool {
+        self.written(source).is_none() && self.assumed(source).is_some_and(|own| !own.is_named)
     }
 
     /// Returns what was prepared in the cloud, in the words of today's spec where that is about the same cloud.

@@ -236,6 +236,30 @@ fn of_a_knitnet_the_cloud_is_prepared_whatever_its_definition_drops() {
 }
 
 #[test]
+fn of_a_knitnet_that_goes_while_the_operator_is_down_the_cloud_is_what_its_spec_has() {
+    for (aws, drops, is_assumed) in
+        [(json!({}), true, false), (Value::Null, true, true), (Value::Null, false, false)]
+    {
+        let mut bed = Bed::new(None);
+        bed.drops_fields = drops;
+        let spec = json!({"action": "join", "joinConfig": {}, "cloudPrepareConfig": {
+            "credentialsSecret": {"name": "aws"}, "infraID": "i", "aws": aws}});
+        bed.put(Kind::Knitnet, &spec);
+        bed.settle();
+        // Nothing is remembered of what was prepared: whatever is there of it, a former operator has.
+        bed.edit(Kind::Knitnet, |object| {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+        });
+        bed.settle();
+        let translated = crate::translate::tkestack::cloud(spec.as_object().unwrap(), "apps");
+        let config = translated.unwrap().unwrap().config;
+        let order = order(&bed);
+        assert_eq!(bed.shown(), ["remove cloud"]);
+        assert_eq!((order.cloud, order.is_cloud_assumed), (drops.then_some(config), is_assumed), "{spec}");
+    }
+}
+
+#[test]
 fn without_an_action_for_a_member_no_cloud_is_prepared() {
     let mut bed = Bed::new(None);
     bed.put(

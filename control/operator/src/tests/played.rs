@@ -19,6 +19,7 @@ const NODES: &str = "/api/v1/nodes";
 pub(crate) struct Cluster {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     writes: Arc<Mutex<Vec<String>>>,
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Cluster {
@@ -39,6 +40,11 @@ impl Cluster {
 
     pub(crate) fn writes(&self) -> usize {
         self.writes.lock().unwrap().len()
+    }
+
+    /// Answers writes so much later from here on.
+    pub(crate) fn delay_writes(&self, delay: Duration) {
+        *self.delay.lock().unwrap() = delay;
     }
 
     /// Returns a node.
@@ -73,6 +79,10 @@ impl Cluster {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
+                if head.method == Method::PATCH {
+                    let delay = *cluster.delay.lock().unwrap();
+                    tokio::time::sleep(delay).await;
+                }
                 let found = cluster.answer(&head.method, head.uri.path(), &body);
                 let refusal = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                     "message": "there is none", "reason": "NotFound", "code": 404});

@@ -7,8 +7,10 @@
 mod asking;
 mod choice;
 
-use tokio::time::Instant;
-use trieste_cloud::choice::{Choice, reach};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use trieste_cloud::choice::{self as clouds, Choice};
 use trieste_cloud::cluster::{Cluster, vxlan_port};
 use trieste_cloud::{Goal, Ports, Wanted};
 use trieste_control::api::{CloudPrepareConfig, Fabric, FabricSpec};
@@ -25,6 +27,12 @@ use choice::{Credentials, choice};
 
 /// What the titles of steps begin and end with that change nothing.
 const READING: (&str, &str) = ("Reading what ", " has");
+
+/// What the IDs of nodes begin with that are AWS's machines.
+const AWS: &str = "aws://";
+
+/// Ours: how long a pass may take in the cloud. Others wait meanwhile, such as a broker that is to be repaired.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Prepares the cloud, or brings it up to date. `earlier` is what was found out the last time, if that was a success.
 pub(super) async fn install(
@@ -59,12 +67,17 @@ pub(super) async fn install(
     Ok(Outcome::Installed(Box::new(facts)))
 }
 
-/// Takes back what was prepared. Where nothing was begun in the cloud nothing is asked of it.
+/// Takes back what was prepared. Where nothing was begun in the cloud nothing is asked of it. A cloud that can be asked, and takes its
+/// time, is given up only by a pass in which nothing has gone.
 pub(super) async fn remove(tools: &Tools, order: &Order, steps: &mut Record) -> Result<Outcome, Failure> {
     let Some(config) = &order.cloud else { return Ok(Outcome::Removed) };
+    if order.is_cloud_assumed && !is_aws(&tools.server).await? {
+        return Ok(Outcome::Removed);
+    }
     let Err(failure) = clean_up(&tools.server, config, steps).await else { return Ok(Outcome::Removed) };
+    let goes_on = matches!(failure, Failure::CloudLate(_)) && !changes(steps).is_empty();
     let Reason { reason, message } = failure.reason();
-    if order.force {
+    if order.force && !goes_on {
         let warning = format!("what was prepared in the cloud is given up and stays there: {message}");
         remark(&[warning], steps);
         return Ok(Outcome::Removed);
@@ -84,10 +97,28 @@ async fn clean_up(server: &Server, config: &CloudPrepareConfig, steps: &mut Reco
     Ok(())
 }
 
+/// Brings the cloud to a goal, for as long as a pass may take: the next one goes on from there, since every change can be repeated.
+async fn reach(choice: &Choice, server: &Server, goal: &Goal, steps: &mut Record) -> Result<(), Failure> {
+    if let Ok(done) = timeout(LIMIT, clouds::reach(choice, server, goal, steps)).await {
+        return Ok(done.map(drop)?);
+    }
+    let step = steps.steps.last().map_or("Reading the cloud", |step| step.title.as_str());
+    Err(Failure::CloudLate(format!(
+        "the cloud takes longer than {} s, at the step \"{step}\": the next try goes on from there",
+        LIMIT.as_secs()
+    )))
+}
+
 /// Returns the cloud with what it takes to ask it, and which version of the credentials that is.
 async fn chosen(server: &Server, config: &CloudPrepareConfig) -> Result<(Choice, String), Failure> {
     let secret = Credentials::read(server, config).await?;
     Ok((choice(config, &secret)?, secret.version))
+}
+
+/// Returns `true` if a node is a machine of AWS's.
+pub(super) async fn is_aws(server: &Server) -> Result<bool, Failure> {
+    let nodes = server.list("v1", "Node", None, "").await?;
+    Ok(nodes.iter().any(|node| node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with(AWS))))
 }
 
 /// Returns the changes that a pass has made.

@@ -18,6 +18,9 @@ pub(super) enum Failure {
     /// The cloud, or what it takes to ask it.
     #[error(transparent)]
     Cloud(#[from] CloudError),
+    /// The cloud takes longer than a pass may; the text has the step.
+    #[error("{0}")]
+    CloudLate(String),
     /// A field makes no sense.
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -37,6 +40,7 @@ impl Failure {
         match self {
             Self::Field(error) => Reason { reason: "InvalidSpec", message: error.to_string() },
             Self::Missing { reason, message } => Reason { reason, message: message.clone() },
+            Self::CloudLate(message) => Reason { reason: "CloudUnsettled", message: message.clone() },
             Self::Deploy(error) | Self::Cloud(CloudError::Cluster(error)) => {
                 Reason { reason: word(error), message: text(error) }
             }
@@ -125,13 +129,23 @@ fn cloud_text(error: &CloudError) -> String {
 /// Flags of the command `trieste cloud`, and what the same is in a resource.
 const CLOUD_WORDS: &[(&str, &str)] = &[
     (", then repeat the command", ""),
+    // No field is for these.
+    (", or --ocp-metadata with the installer's metadata.json", ""),
+    (
+        "give --vxlan-port 0",
+        "prepare it with the command trieste cloud prepare instead, which takes 0 as the port of VXLAN",
+    ),
+    ("--vxlan-port", "the port of VXLAN"),
+    ("--air-gapped", "cloudPrepareConfig.azure.airGapped"),
     ("--auth-file", "the key auth.json of cloudPrepareConfig.credentialsSecret"),
     ("--cloud-entry", "cloudPrepareConfig.rhos.cloudEntry"),
     ("--control-plane-security-group", "cloudPrepareConfig.aws.controlPlaneSecurityGroup"),
     ("--credentials", "cloudPrepareConfig.credentialsSecret"),
     ("--gateway-instance", "gatewayInstance"),
     ("--gateways", "gateways"),
+    ("--ike-port", "joinConfig.ikePort"),
     ("--infra-id", "cloudPrepareConfig.infraID"),
+    ("--load-balancer", "joinConfig.loadBalancerEnabled"),
     ("--nat-discovery-port", "joinConfig.natDiscoveryPort"),
     ("--natt-port", "joinConfig.nattPort"),
     ("--node-tags", "cloudPrepareConfig.gcp.nodeTags"),
@@ -140,6 +154,7 @@ const CLOUD_WORDS: &[(&str, &str)] = &[
     ("--project-id", "projectID"),
     ("--public-subnet-name", "cloudPrepareConfig.gcp.publicSubnetName"),
     ("--region", "cloudPrepareConfig.region"),
+    ("--sources", "cloudPrepareConfig.sources"),
     ("--subnet-names", "cloudPrepareConfig.aws.subnetNames"),
     ("--resource-group", "the key azure_resourcegroup of cloudPrepareConfig.credentialsSecret"),
     ("--vpc-name", "vpcName"),
@@ -245,6 +260,51 @@ mod tests {
             reason: "forbidden".to_owned(),
         };
         assert_eq!(Failure::from(CloudError::from(own)).reason().reason, "Forbidden");
+    }
+
+    #[test]
+    fn no_flag_of_the_command_is_in_a_condition() {
+        // All flags of `trieste cloud prepare` and `cleanup` that are about the cloud.
+        for flag in [
+            "air-gapped",
+            "auth-file",
+            "cloud-entry",
+            "control-plane-security-group",
+            "credentials",
+            "gateway-instance",
+            "gateways",
+            "ike-port",
+            "infra-id",
+            "load-balancer",
+            "nat-discovery-port",
+            "natt-port",
+            "node-tags",
+            "ocp-metadata",
+            "profile",
+            "project-id",
+            "public-subnet-name",
+            "region",
+            "resource-group",
+            "sources",
+            "subnet-names",
+            "vpc-name",
+            "vxlan-port",
+            "worker-security-group",
+        ] {
+            let (what, next) =
+                (format!("--{flag} is wrong"), format!("give --{flag} 0, or another --{flag}"));
+            for error in
+                [CloudError::refused(what.clone(), next.clone()), CloudError::credentials(what, next)]
+            {
+                let message = Failure::from(error).reason().message;
+                assert!(!message.contains("--"), "{message}");
+            }
+        }
+        let next = "name it with --node-tags; or, if the network lets everything pass, give --vxlan-port 0";
+        let message = Failure::from(CloudError::refused("nodes have no tag", next)).reason().message;
+        let wanted = "name it with cloudPrepareConfig.gcp.nodeTags; or, if the network lets everything pass, prepare it with the \
+                      command trieste cloud prepare instead";
+        assert!(message.contains(wanted), "{message}");
     }
 
     #[test]

@@ -16,9 +16,6 @@ use crate::order::{Facts, Order, Outcome, Part, Tkestack};
 use crate::translate::published;
 use crate::translate::tkestack::{Translated, cloud as translate_cloud, translate};
 
-/// What the IDs of nodes begin with that are AWS's machines.
-const AWS: &str = "aws://";
-
 /// Makes the cluster what a resource says, or brings it up to date.
 pub(super) async fn install(
     tools: &Tools,
@@ -62,7 +59,7 @@ async fn prepare(
     let Some(cloud) = translate_cloud(&content.spec, &order.source.namespace)? else {
         return Ok(Outcome::Removed);
     };
-    if !cloud.is_named && !is_aws(&tools.server).await? {
+    if !cloud.is_named && !cloud::is_aws(&tools.server).await? {
         let nothing = "cloudPrepareConfig is not carried out: it has no field aws, and the nodes are not AWS's. Other clouds are \
                        prepared by cloudPrepareConfig of a Fabric of trieste.io";
         remark(&[nothing.to_owned()], steps);
@@ -70,11 +67,6 @@ async fn prepare(
     }
     let spec = FabricSpec { cloud_prepare_config: Some(cloud.config), ..spec };
     cloud::install(tools, order, &spec, earlier, steps).await
-}
-
-async fn is_aws(server: &Server) -> Result<bool, Failure> {
-    let nodes = server.list("v1", "Node", None, "").await?;
-    Ok(nodes.iter().any(|node| node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with(AWS))))
 }
 
 /// Returns an order that says where the join data is, if it is about a member by a resource of the first users and there is some: in a

@@ -164,7 +164,7 @@ pub struct GcpConfig {
     /// How many gateways there are to be; 0 leaves the choice of nodes to others.
     #[schemars(with = "i32", range(min = 0, max = 16))]
     pub gateways: u32,
-    /// The project; that of the credentials where it is missing.
+    /// The project; that of the nodes where it is missing, else that of the credentials.
     #[serde(rename = "projectID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub project_id: Option<String>,

@@ -52,6 +52,11 @@ impl Ec2 {
         made.as_array().cloned().unwrap_or_default()
     }
 
+    /// Ends a machine.
+    pub(crate) fn end(&self, machine: &str) {
+        self.ask(&["end", machine]);
+    }
+
     /// Returns all groups, machines and subnets.
     pub(crate) fn show(&self) -> Value {
         self.ask(&["show"])

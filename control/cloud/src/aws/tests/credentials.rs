@@ -14,7 +14,8 @@ use crate::exchange::Exchange;
 /// Files of AWS's tools.
 const CREDENTIALS: &str = "[default]\naws_access_key_id = ID-default\naws_secret_access_key=secret\n\n[ci]\n# a comment\n\
      aws_access_key_id=ID-ci\naws_secret_access_key=secret\naws_session_token=token\n[empty]\nregion=eu-west-9\n";
-const CONFIG: &str = "[default]\nregion = eu-central-1\n[profile ci]\nregion=us-east-2\n";
+const CONFIG: &str = "[default]\nregion = eu-central-1\n[profile ci]\nregion=us-east-2\naws_access_key_id=ID-other\n\
+     [profile sso]\nsso_session=s\n[profile keys]\naws_access_key_id=ID-config\naws_secret_access_key=s\n";
 
 /// File, profile, variables, and what is found.
 type Case<'c> = (Option<&'c Path>, Option<&'c str>, Vec<(&'c str, &'c str)>, &'c str);
@@ -60,9 +61,10 @@ fn keys_are_found_where_awss_tools_find_them() {
     let identity =
         [("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:r"), ("AWS_REGION", "eu-west-1")];
     let other = home.0.path().join(".aws/credentials");
-    let cases: [Case<'_>; 9] = [
+    let cases: [Case<'_>; 10] = [
         (None, None, vec![], "ID-default in eu-central-1"),
         (None, Some("ci"), vec![], "ID-ci session in us-east-2"),
+        (None, Some("keys"), vec![], "ID-config in "),
         (None, None, vec![("AWS_PROFILE", "ci")], "ID-ci session in us-east-2"),
         (None, None, with(&[("AWS_REGION", "eu-west-1")]), "ID-env in eu-west-1"),
         (
@@ -92,12 +94,18 @@ fn what_is_named_and_is_not_there_is_an_error_that_helps() {
     for (file, profile, part) in [
         (Some(Path::new("/nowhere/file")), None, "cannot read AWS credentials from /nowhere/file"),
         (None, Some("none"), "the profile none of "),
+        (None, Some("sso"), "the profile sso of "),
         (None, Some("empty"), "has no aws_access_key_id"),
     ] {
         let error = home.find(file, profile, &[]).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
         assert!(error.next().contains("--credentials FILE"), "{}", error.next());
     }
+    let error = home.find(None, None, &[("AWS_PROFILE", "sso")]).unwrap_err();
+    assert!(
+        error.to_string().contains("the profile sso of "),
+        "another account is not taken in its place: {error}"
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn ec2<E: Exchange>(http: E) -> Ec2<E> {
         expires: None,
     };
     let clock = Arc::new(|| "2015-08-30T12:36:00Z".parse().unwrap());
-    Ec2::new(http, Credentials::Keys(keys), "eu-west-1", None, clock)
+    Ec2::new(http, Credentials::Keys(keys), "eu-west-1", [None; 2], clock)
 }
 
 fn refused(code: &str, message: &str) -> Answer {
@@ -153,7 +153,7 @@ fn every_change_has_its_request_and_the_same_rights_are_asked_for_once() {
         ),
     ];
     for (step, part) in cases {
-        let made = requests(&step);
+        let made = requests(&step, None);
         let [(action, parameters)] = &made[..] else { panic!("{step:?}") };
         assert_eq!(*action, "AuthorizeSecurityGroupIngress");
         let form = encode(parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())));

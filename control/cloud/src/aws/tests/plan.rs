@@ -58,6 +58,9 @@ impl Played {
             name: format!("east-public-{zone}"),
             zone: zone.to_owned(),
             is_chosen: false,
+            has_gateways: false,
+            note: None,
+            is_shared: false,
             internal_elb: elb.map(str::to_owned),
             is_offered: true,
         };
@@ -91,16 +94,19 @@ impl Played {
 
     /// What has to be the same after a preparation was taken back.
     fn seen(&self) -> String {
-        let State { node_groups, gateway_group, subnets, machines, .. } = &self.state;
+        let State { node_groups, former_groups, gateway_group, subnets, machines, .. } = &self.state;
         let mut groups = node_groups.clone();
+        groups.extend(former_groups.iter().cloned());
         groups.iter_mut().for_each(|group| group.permissions.sort());
+        groups.sort_by_key(|group| group.id.clone());
         format!("{groups:?} {gateway_group:?} {subnets:?} {machines:?} {:?} {:?}", self.nodes, self.sets)
     }
 
     fn make(&mut self, change: &AwsChange) {
         assert!(!change.waits(), "{change}");
         let state = &mut self.state;
-        let groups = state.node_groups.iter_mut().chain(state.gateway_group.as_mut());
+        let groups =
+            state.node_groups.iter_mut().chain(&mut state.former_groups).chain(state.gateway_group.as_mut());
         match &change.0 {
             Step::CreateGroup { name, .. } => {
                 assert!(state.gateway_group.is_none(), "EC2 refuses a second group of the name");
@@ -127,9 +133,9 @@ impl Played {
                 state.gateway_group = None;
             }
             Step::Tag { id, tags, .. } => {
-                self.tag(id, tags.iter().map(|(key, value)| (*key, Some(value.clone()))))
+                self.tag(id, tags.iter().map(|(key, value)| (key.clone(), Some(value.clone()))))
             }
-            Step::Untag { id, tags, .. } => self.tag(id, tags.iter().map(|(key, _)| (*key, None))),
+            Step::Untag { id, tags, .. } => self.tag(id, tags.iter().map(|(key, _)| (key.clone(), None))),
             Step::Attach { machine, groups, .. } => {
                 let id = |group: &GroupRef| match group {
                     GroupRef::Id(id) => id.clone(),
@@ -145,18 +151,23 @@ impl Played {
         self.refresh();
     }
 
-    fn tag(&mut self, id: &str, tags: impl Iterator<Item = (&'static str, Option<String>)>) {
+    fn tag(&mut self, id: &str, tags: impl Iterator<Item = (String, Option<String>)>) {
         for (key, value) in tags {
             if let Some(machine) = self.state.machines.get_mut(id) {
-                let _ = machine.tags.remove(key);
-                machine.tags.extend(value.map(|value| (key.to_owned(), value)));
+                let _ = machine.tags.remove(&key);
+                machine.tags.extend(value.map(|value| (key, value)));
                 continue;
             }
             let subnet = self.state.subnets.iter_mut().find(|subnet| subnet.id == id).unwrap();
-            match key {
-                names::GATEWAY_TAG => subnet.is_chosen = value.is_some(),
-                _ => subnet.internal_elb = value,
+            match key.as_str() {
+                names::GATEWAY_TAG => subnet.has_gateways = value.is_some(),
+                names::INTERNAL_ELB_TAG => subnet.internal_elb = value,
+                own => {
+                    assert_eq!(own, "trieste.io/gateway-of/east");
+                    subnet.note = value;
+                }
             }
+            subnet.is_chosen = subnet.note.is_some();
         }
     }
 
@@ -236,9 +247,11 @@ fn the_plan_of_a_new_cluster_is_shown_in_words() {
     );
     assert!(matches!(&remarks[..], [one] if one.contains("addresses of the VPC")), "{remarks:?}");
     let (changes, _) = shown(&Played::new(true, false), &goal);
-    assert!(changes.contains(
-        &"make MachineSet east-submariner-gw-eu-west-1a with one machine for a gateway".to_owned()
-    ));
+    assert!(
+        changes.contains(
+            &"apply MachineSet east-submariner-gw-eu-west-1a, whose machine is a gateway".to_owned()
+        )
+    );
     assert!(
         changes
             .contains(&"let UDP 4800 from security group sg-w into security group east-master-sg".to_owned())
@@ -295,6 +308,7 @@ fn what_upstreams_tool_has_prepared_is_taken_over_and_taken_back() {
         ],
     });
     played.state.subnets[0].is_chosen = true;
+    played.state.subnets[0].has_gateways = true;
     played.state.subnets[0].internal_elb = Some(String::new());
     let set = crate::cluster::machine_set("east", "eu-west-1a", &json!({"instanceType": "m5n.large"}));
     played.sets = Some(vec![set]);
@@ -310,19 +324,92 @@ fn what_upstreams_tool_has_prepared_is_taken_over_and_taken_back() {
 }
 
 #[test]
-fn what_somebody_else_permits_already_is_neither_made_nor_taken_back() {
-    let mut played = Played::new(false, false);
-    let own = Permission {
-        protocol: "udp".to_owned(),
-        ports: Some((4800, 4800)),
-        source: Source::Group("sg-w".to_owned()),
-        description: "flannel".to_owned(),
-    };
-    played.state.node_groups[0].permissions.push(own);
+fn subnets_with_gateways_of_another_cluster_stay_its_own() {
+    let mut played = Played::new(true, false);
+    for subnet in &mut played.state.subnets {
+        (subnet.has_gateways, subnet.is_shared) = (true, true);
+    }
     let before = played.seen();
     played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+    assert_eq!(played.state.subnets[0].note.as_deref(), Some(""));
     played.reach(&Goal::CleanUp);
+    assert_eq!(played.seen(), before, "the shared tag stays");
+}
+
+#[test]
+fn gateways_of_openshift_that_somebody_has_labelled_are_counted_and_let_in() {
+    let mut played = Played::new(true, false);
+    played.nodes[1]["metadata"]["labels"][GATEWAY_LABEL] = json!("true");
+    played.refresh();
+    played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+    assert_eq!(played.sets.as_ref().map(Vec::len), Some(0), "one is wanted and there");
+    assert!(played.state.machines["i-1"].groups.contains(&MADE.to_owned()));
+    played.reach(&Goal::Prepare(wanted(2, false, 4500)));
+    assert_eq!(played.sets.as_ref().map(Vec::len), Some(1));
+    // The machine of that set becomes a node, and is not counted twice.
+    let mut node = played.nodes[3].clone();
+    node["metadata"]["name"] = json!("n9");
+    node["metadata"]["labels"][GATEWAY_LABEL] = json!("true");
+    let machine = "openshift-machine-api/east-submariner-gw-eu-west-1a-x7k2p";
+    node["metadata"]["annotations"] = json!({"machine.openshift.io/machine": machine});
+    played.nodes.push(node);
+    played.refresh();
+    assert!(plan(&Goal::Prepare(wanted(2, false, 4500)), &played.state).unwrap().changes.is_empty());
+}
+
+#[test]
+fn replicas_of_a_set_are_whoevers_has_set_them() {
+    let mut played = Played::new(true, false);
+    let goal = Goal::Prepare(wanted(1, false, 4500));
+    played.reach(&goal);
+    played.sets.as_mut().unwrap()[0]["spec"]["replicas"] = json!(2);
+    played.refresh();
+    assert!(plan(&goal, &played.state).unwrap().changes.is_empty());
+}
+
+#[test]
+fn permissions_in_groups_that_nodes_had_before_go() {
+    let mut played = Played::new(false, false);
+    let before = played.seen();
+    played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+    // Nodes get another group, which is the one that is found from now on.
+    let former = played.state.node_groups.remove(0);
+    let other = Group { id: "sg-new".to_owned(), name: "new".to_owned(), permissions: Vec::new() };
+    played.state.node_groups.push(other.clone());
+    played.state.former_groups.push(former);
+    played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+    assert_eq!(played.state.former_groups[0].permissions.len(), 1, "somebody's own stays");
+    played.reach(&Goal::CleanUp);
+    assert_eq!(played.state.node_groups, [other]);
+    played.state.node_groups = std::mem::take(&mut played.state.former_groups);
     assert_eq!(played.seen(), before);
+}
+
+#[test]
+fn behind_a_load_balancer_packets_of_pods_leave_gateways_too() {
+    let mut played = Played::new(false, true);
+    played.reach(&Goal::Prepare(wanted(1, true, 4500)));
+    let machine = &played.state.machines["i-0"];
+    assert!(!machine.checks_source && machine.groups == ["sg-w"], "{machine:?}");
+}
+
+#[test]
+fn what_somebody_else_permits_already_is_neither_made_nor_taken_back() {
+    for (protocol, ports) in [("udp", Some((4800, 4801))), ("-1", None)] {
+        let mut played = Played::new(false, false);
+        let own = Permission {
+            protocol: protocol.to_owned(),
+            ports,
+            source: Source::Group("sg-w".to_owned()),
+            description: "flannel".to_owned(),
+        };
+        played.state.node_groups[0].permissions.push(own);
+        let before = played.seen();
+        played.reach(&Goal::Prepare(wanted(1, false, 4500)));
+        assert_eq!(played.state.node_groups[0].permissions.len(), 2, "nothing is missing");
+        played.reach(&Goal::CleanUp);
+        assert_eq!(played.seen(), before);
+    }
 }
 
 proptest! {

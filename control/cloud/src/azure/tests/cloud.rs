@@ -24,10 +24,16 @@ pub(super) struct Inner {
     /// Resources by their IDs in lower case.
     pub(super) resources: BTreeMap<String, Value>,
     /// How often each operation is still asked for until it ends, and on what it works.
-    operations: BTreeMap<String, (u32, String)>,
+    pub(super) operations: BTreeMap<String, (u32, String)>,
+    /// Whether they answer 202 without a body until then.
+    pub(super) accepts: bool,
+    /// How many removals are refused since something uses what is to go.
+    pub(super) uses: u32,
     /// Resources that go, or settle, after they have been read so often.
     settling: BTreeMap<String, (u32, bool)>,
     pub(super) permissions: Option<Value>,
+    /// Those on one resource, by where they are asked for.
+    pub(super) permissions_on: Option<(String, Value)>,
     pub(super) sizes: Option<Vec<Value>>,
     /// Each such request is one too many; 0 is never.
     pub(super) busy_every: u32,
@@ -152,7 +158,10 @@ impl Inner {
         if let Some((left, target)) = self.operations.get_mut(&key) {
             *left = left.saturating_sub(1);
             if *left > 0 {
-                return Ok((200, json!({"status": "InProgress"}), None));
+                return Ok(match self.accepts {
+                    true => (202, Value::Null, None),
+                    false => (200, json!({"status": "InProgress"}), None),
+                });
             }
             let end = self.next_ends.take().unwrap_or_else(|| json!({"status": "Succeeded"}));
             let target = target.clone();
@@ -187,6 +196,9 @@ impl Inner {
             }
             Ok((200, body, None))
         };
+        if let Some((_, own)) = self.permissions_on.as_ref().filter(|(on, _)| on == key) {
+            return list(vec![own.clone()]);
+        }
         if key.ends_with("/permissions") {
             return self
                 .permissions
@@ -356,6 +368,13 @@ impl Inner {
         }
         if !self.resources.contains_key(key) {
             return Ok((204, Value::Null, None));
+        }
+        if self.uses > 0 {
+            self.uses -= 1;
+            let is_address = key.contains("/publicipaddresses/");
+            let of_group = "InUseNetworkSecurityGroupCannotBeDeleted";
+            let code = if is_address { "PublicIPAddressCannotBeDeleted" } else { of_group };
+            return refused(400, code, "still in use");
         }
         let shown = self.shown(key);
         let uses = ["networkInterfaces", "subnets"]

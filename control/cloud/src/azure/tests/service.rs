@@ -1,6 +1,6 @@
 //! What the service does: tokens, busy answers, operations that fail, versions, permissions.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::{Credentials, Identity};
 use super::cloud::{LOGIN, MANAGEMENT, SUBSCRIPTION};
@@ -47,6 +47,37 @@ async fn operation_that_fails_and_one_that_is_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn operations_that_are_accepted_are_waited_for() {
+    for end in [None, Some(Value::Null)] {
+        let bed = bed();
+        let before = bed.cloud.snapshot();
+        for goal in [prepare(), Goal::CleanUp] {
+            bed.cloud.0.lock().unwrap().accepts = true;
+            bed.cloud.0.lock().unwrap().next_ends = end.clone();
+            bed.reach(&goal).await.unwrap();
+            let running = bed.cloud.0.lock().unwrap().operations.clone();
+            assert!(running.is_empty(), "{goal:?} {end:?}: {running:?}");
+        }
+        assert_eq!(bed.cloud.snapshot(), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_still_in_use_is_removed_a_little_later() {
+    for (uses, code) in [(4, None), (100, Some("CannotBeDeleted"))] {
+        let bed = bed();
+        let before = bed.cloud.snapshot();
+        bed.reach(&prepare()).await.unwrap();
+        bed.cloud.0.lock().unwrap().uses = uses;
+        match (bed.reach(&Goal::CleanUp).await, code) {
+            (Ok(_), None) => assert_eq!(bed.cloud.snapshot(), before),
+            (Err(CloudError::Api { code, .. }), Some(end)) => assert!(code.ends_with(end), "{code}"),
+            (outcome, _) => panic!("{uses}: {outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn rights_are_asked_for_before_the_first_change() {
     let cases = [
         (json!({"actions": ["*"], "notActions": []}), None),
@@ -59,6 +90,14 @@ async fn rights_are_asked_for_before_the_first_change() {
         (
             json!({"actions": ["*"], "notActions": ["Microsoft.Network/publicIPAddresses/*"]}),
             Some("publicIPAddresses/write"),
+        ),
+        (
+            json!({"actions": ["*"], "notActions": ["Microsoft.Network/virtualNetworks/subnets/join/action"]}),
+            Some("virtualNetworks/subnets/join/action"),
+        ),
+        (
+            json!({"actions": ["*"], "notActions": ["Microsoft.Network/publicIPAddresses/join/action"]}),
+            Some("publicIPAddresses/join/action"),
         ),
     ];
     for (permission, denied) in cases {
@@ -74,6 +113,35 @@ async fn rights_are_asked_for_before_the_first_change() {
             (outcome, _) => panic!("{permission}: {outcome:?}"),
         }
     }
+}
+
+/// An interface that only forwards from now on is still written with the group and the address that it has.
+#[tokio::test(start_paused = true)]
+async fn rights_on_what_an_interface_has() {
+    let bed = bed();
+    let own = bed.group("own-nsg");
+    let address = bed.cloud.put(super::ADDRESS, "own", json!({"location": "westeurope", "properties": {}}));
+    bed.change(&super::id(super::NIC, "n1-nic"), |nic| {
+        nic["properties"]["networkSecurityGroup"] = json!({"id": own});
+        nic["properties"]["ipConfigurations"][0]["properties"]["publicIPAddress"] = json!({"id": address});
+    });
+    let joins = ["networkSecurityGroups", "publicIPAddresses", "virtualNetworks/subnets"]
+        .map(|type_| format!("Microsoft.Network/{type_}/join/action"));
+    let all = json!({"actions": ["*"], "notActions": joins});
+    bed.cloud.0.lock().unwrap().permissions = Some(all);
+    let Err(CloudError::Denied(what)) = bed.reach(&prepare()).await else { panic!("nothing is denied") };
+    assert!(joins.iter().all(|join| what.iter().any(|what| what.contains(join))), "{what:?}");
+    // A role on the resource itself is enough.
+    let (subnet, some) = (
+        super::id("Microsoft.Network/virtualNetworks", "east-vnet/subnets/workers"),
+        json!({"actions": ["*"], "notActions": &joins[2..]}),
+    );
+    let permissions =
+        |id: &str| format!("{id}/providers/microsoft.authorization/permissions").to_ascii_lowercase();
+    bed.cloud.0.lock().unwrap().permissions = Some(some);
+    let own = json!({"actions": ["Microsoft.Network/virtualNetworks/subnets/join/action"], "notActions": []});
+    bed.cloud.0.lock().unwrap().permissions_on = Some((permissions(&subnet), own));
+    bed.reach(&prepare()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

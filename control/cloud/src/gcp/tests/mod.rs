@@ -1,5 +1,6 @@
 //! Preparations of a played cloud, and their ends.
 
+mod answers;
 mod cloud;
 mod property;
 mod service;
@@ -289,4 +290,50 @@ async fn nodes_with_other_tags_of_the_installers_are_named_too() {
     let nodes = json!(["east-x1-worker", "east-x1-master", "east-x1-control-plane"]);
     assert_eq!(part(world.rule(INSIDE))["to"], nodes);
     assert_eq!(world.reach(&gateways(1), &settings(None)).await.unwrap().0, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_type_is_given_to_sets_that_are_there() {
+    let world = openshift();
+    let before = world.all();
+    world.reach(&gateways(1), &settings(None)).await.unwrap();
+    let name = "east-x1-submariner-gw-us-east1-b";
+    let mut set = world.cluster.set(name);
+    set["spec"]["replicas"] = json!(2);
+    set["spec"]["template"]["spec"]["providerSpec"]["value"]["deletionProtection"] = json!(true);
+    world.cluster.put_set(set.clone());
+    let of_type = |gateways| {
+        let instance = Some("n2-standard-8".to_owned());
+        Goal::Prepare(Wanted { gateways, instance, ..Wanted::default() })
+    };
+    // No choice is none of another type; and of no gateways nothing is chosen.
+    for goal in [gateways(1), of_type(0)] {
+        assert_eq!(world.reach(&goal, &settings(None)).await.unwrap(), (0, vec![]));
+    }
+    let remark = format!(
+        "the machine of MachineSet {name} keeps its type: drain its gateway, then delete the machine, and one of type n2-standard-8 is made"
+    );
+    assert_eq!(world.reach(&of_type(1), &settings(None)).await.unwrap(), (1, vec![remark]));
+    set["spec"]["template"]["spec"]["providerSpec"]["value"]["machineType"] = json!("n2-standard-8");
+    assert_eq!(world.cluster.set(name), set);
+    assert_eq!(world.reach(&of_type(1), &settings(None)).await.unwrap(), (0, vec![]));
+    world.reach(&Goal::CleanUp, &settings(None)).await.unwrap();
+    assert_eq!(world.all(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_a_shared_network_are_not_left_there_in_silence() {
+    let world = World::new(false, &[]);
+    let mut settings = settings(Some("east-x1"));
+    settings.project = Some("p-1".to_owned());
+    world.put_rule("host", CABLES, &json!({"direction": "INGRESS"}));
+    let error = world.reach(&Goal::CleanUp, &settings).await.unwrap_err();
+    let text = format!("{error}; {}", error.next());
+    assert!(text.contains("project p-1 has no firewall rule of a preparation"), "{text}");
+    assert!(text.contains("; give --vpc-name with the network of the cluster's nodes"), "{text}");
+    assert_eq!(world.changes(), Vec::<String>::new());
+    settings.network = Some("projects/host/global/networks/shared".to_owned());
+    assert_eq!(world.reach(&Goal::CleanUp, &settings).await.unwrap().0, 1);
+    assert_eq!(world.changes(), [format!("DELETE host/global/firewalls/{CABLES}")]);
+    assert_eq!(world.reach(&Goal::CleanUp, &settings).await.unwrap().0, 0);
 }

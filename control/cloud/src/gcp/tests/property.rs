@@ -58,12 +58,14 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         Just(vec![]),
     ];
     let ports = (prop_oneof![Just(0_u16), Just(500)], prop_oneof![Just(0_u16), Just(4800)]);
-    (sources, 0_usize..5, any::<bool>(), ports).prop_map(
-        |(sources, gateways, load_balancer, (ike, vxlan))| Wanted {
+    let instance =
+        proptest::option::of(prop_oneof![Just("n2-standard-4".to_owned()), Just("n2-standard-8".to_owned())]);
+    (sources, 0_usize..5, any::<bool>(), ports, instance).prop_map(
+        |(sources, gateways, load_balancer, (ike, vxlan), instance)| Wanted {
             ports: Ports { ike, vxlan, ..Ports::default() },
             sources: sources.into_iter().map(|source| source.parse().unwrap()).collect(),
             gateways,
-            instance: None,
+            instance,
             load_balancer,
         },
     )

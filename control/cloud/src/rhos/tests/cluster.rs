@@ -59,8 +59,10 @@ impl World {
             (&Method::GET, Some(name)) => self.sets.as_ref()?.get(name).cloned(),
             (&Method::PATCH, Some(name)) => {
                 assert_eq!(sent["metadata"]["name"], name);
-                self.sets.as_mut()?.insert(name.to_owned(), sent.clone());
-                self.make_machine(name, sent);
+                // A set that is changed keeps its machines.
+                if self.sets.as_mut()?.insert(name.to_owned(), sent.clone()).is_none() {
+                    self.make_machine(name, sent);
+                }
                 Some(sent.clone())
             }
             (&Method::DELETE, Some(name)) => {

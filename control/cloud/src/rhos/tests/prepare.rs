@@ -67,8 +67,7 @@ async fn openshift_gets_rules_in_its_own_groups_and_a_machine() {
 async fn more_machines_are_spread_and_none_is_removed() {
     let played = Played::new(openshift());
     settle(&played, &Goal::Prepare(wanted(1))).await;
-    let more = Wanted { instance: Some("m1.xlarge".to_owned()), ..wanted(3) };
-    settle(&played, &Goal::Prepare(more)).await;
+    settle(&played, &Goal::Prepare(wanted(3))).await;
     let (_, remarks) = settle(&played, &Goal::Prepare(wanted(2))).await;
     assert!(
         remarks.iter().any(|remark| remark.starts_with("2 gateways are wanted, and there are 3")),
@@ -81,8 +80,40 @@ async fn more_machines_are_spread_and_none_is_removed() {
             &sets[&machine_set_name("east", index)]["spec"]["template"]["spec"]["providerSpec"]["value"];
         (value["availabilityZone"].as_str().unwrap(), value["flavor"].as_str().unwrap())
     };
-    let first = "PnTAE.CPU_4_Memory_8192_Disk_50";
-    assert_eq!([of("0"), of("1"), of("2")], [("az-a", first), ("az-b", "m1.xlarge"), ("az-a", "m1.xlarge")]);
+    let flavor = "PnTAE.CPU_4_Memory_8192_Disk_50";
+    assert_eq!([of("0"), of("1"), of("2")], [("az-a", flavor), ("az-b", flavor), ("az-a", flavor)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_flavor_is_given_to_sets_that_are_there() {
+    let played = Played::new(openshift());
+    let before = played.snapshot();
+    settle(&played, &Goal::Prepare(wanted(1))).await;
+    let name = machine_set_name("east", "0");
+    let flavor = "/spec/template/spec/providerSpec/value/flavor";
+    let mut set = {
+        let mut world = played.world();
+        let set = world.sets.as_mut().unwrap().get_mut(&name).unwrap();
+        set["spec"]["replicas"] = json!(2);
+        set["spec"]["template"]["spec"]["providerSpec"]["value"]["rootVolume"] = json!({"diskSize": 77});
+        set.clone()
+    };
+    // No choice is none of another flavor; and of no gateways nothing is chosen.
+    for goal in [wanted(1), Wanted { instance: Some("m1.xlarge".to_owned()), ..wanted(0) }] {
+        assert_eq!(settle(&played, &Goal::Prepare(goal)).await.0, 0);
+    }
+    let goal = Goal::Prepare(Wanted { instance: Some("m1.xlarge".to_owned()), ..wanted(2) });
+    let (done, remarks) = settle(&played, &goal).await;
+    let expected = format!(
+        "the machine of MachineSet {name} keeps its type: drain its gateway, then delete the machine, and one of type m1.xlarge is made"
+    );
+    assert!(done == 1 && remarks.contains(&expected), "{done} {remarks:?}");
+    *set.pointer_mut(flavor).unwrap() = json!("m1.xlarge");
+    assert_eq!(played.world().sets.as_ref().unwrap()[&name], set);
+    let (_, remarks) = settle(&played, &goal).await;
+    assert!(!remarks.contains(&expected), "{remarks:?}");
+    settle(&played, &Goal::CleanUp).await;
+    assert_eq!(played.snapshot(), before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,12 +31,13 @@ fn some_wanted() -> impl Strategy<Value = Wanted> {
         Just(vec!["2001:db8::/32".parse().unwrap()]),
         Just(Vec::new()),
     ];
-    (port, vxlan, sources, 0..4_usize, any::<bool>()).prop_map(
-        |(natt, vxlan, sources, gateways, load_balancer)| Wanted {
+    let instance = prop::option::of(prop_oneof![Just("m1.large".to_owned()), Just("m1.xlarge".to_owned())]);
+    (port, vxlan, sources, 0..4_usize, any::<bool>(), instance).prop_map(
+        |(natt, vxlan, sources, gateways, load_balancer, instance)| Wanted {
             ports: Ports { natt, vxlan, ..Ports::default() },
             sources,
             gateways,
-            instance: None,
+            instance,
             load_balancer,
         },
     )

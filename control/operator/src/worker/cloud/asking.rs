@@ -7,12 +7,13 @@ use tokio::time::Instant;
 use trieste_cloud::Wanted;
 use trieste_cloud::cluster::Cluster;
 use trieste_control::api::CloudPrepareConfig;
+use trieste_deploy::objects::names::GATEWAY_LABEL;
 
 use crate::order::Asked;
 
 /// Ours: after how long a cloud is asked of which nothing else has changed.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1800);
-/// What the names of OpenShift's sets of machines for gateways have in them.
+/// What the names of OpenShift's sets of machines for gateways have in them, but for Azure's, whose names have to be shorter.
 const GATEWAY_SET: &str = "-submariner-gw-";
 /// The most sets that a message names.
 const MOST: usize = 8;
@@ -37,7 +38,9 @@ pub(super) fn digest(config: &CloudPrepareConfig, wanted: &Wanted, secret: &str,
 /// Returns the sets of machines for gateways, each with how many machines it has to have, and how many of them are nodes.
 fn gateway_sets(cluster: &Cluster) -> impl Iterator<Item = (&str, u64, u64)> {
     cluster.machine_sets.iter().flatten().filter_map(|set| {
-        let name = set["metadata"]["name"].as_str().filter(|name| name.contains(GATEWAY_SET))?;
+        let label = &set["spec"]["template"]["spec"]["metadata"]["labels"][GATEWAY_LABEL];
+        let is_for_gateways = |name: &&str| label == "true" || name.contains(GATEWAY_SET);
+        let name = set["metadata"]["name"].as_str().filter(is_for_gateways)?;
         let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
         Some((name, wanted, set["status"]["readyReplicas"].as_u64().unwrap_or(0)))
     })
@@ -70,6 +73,14 @@ mod tests {
 
     fn set(name: &str, ready: u64) -> Value {
         json!({"metadata": {"name": name}, "spec": {"replicas": 1}, "status": {"readyReplicas": ready}})
+    }
+
+    /// Returns a set as it is made in Azure: its nodes' labels have what it is for.
+    fn labelled(name: &str, is_gateway: bool, ready: u64) -> Value {
+        let mut set = set(name, ready);
+        let labels = json!({"submariner.io/gateway": is_gateway.to_string()});
+        set["spec"]["template"] = json!({"spec": {"metadata": {"labels": labels}}});
+        set
     }
 
     #[test]
@@ -115,6 +126,15 @@ mod tests {
                 &cluster(vec![node("a", true), node("b", true)], plain.machine_sets.clone()),
             ),
             digest(&config, &wanted, "1", &cluster(vec![node("a", true), node("b", false)], None)),
+            digest(
+                &config,
+                &wanted,
+                "1",
+                &cluster(
+                    vec![node("a", true), node("b", false)],
+                    Some(vec![set("i-submariner-gw-z", 0), labelled("subgw-i-1", true, 0)]),
+                ),
+            ),
         ];
         assert!(others.iter().all(|other| *other != first), "{others:?}");
     }
@@ -126,5 +146,7 @@ mod tests {
         assert_eq!(of(Some(vec![set("i-worker-z", 0), set("i-submariner-gw-z", 1)])), None);
         let late = of(Some(vec![set("i-submariner-gw-y", 0)])).unwrap();
         assert!(late.contains("i-submariner-gw-y (0 of 1)"), "{late}");
+        let azure = of(Some(vec![labelled("subgw-i-1", true, 0), labelled("subgw-i-2", false, 0)])).unwrap();
+        assert!(azure.contains("subgw-i-1 (0 of 1)") && !azure.contains("subgw-i-2"), "{azure}");
     }
 }

@@ -1,10 +1,12 @@
 //! From a spec and a Secret to a cloud that can be asked. The Secret's keys are those of OpenShift's cloud credentials.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::Uri;
 use trieste_cloud::choice::Choice;
 use trieste_cloud::{CloudError, aws, azure, gcp, rhos};
 use trieste_control::api::CloudPrepareConfig;
@@ -13,6 +15,9 @@ use trieste_deploy::{ObjectRef, Server};
 
 use crate::translate::{Cloud, cloud};
 use crate::worker::failure::Failure;
+
+/// The key with the certificate authorities of the cloud, as PEM.
+const AUTHORITIES: &str = "ca.crt";
 
 /// Returns the cloud of a spec, with what its credentials say.
 ///
@@ -31,6 +36,7 @@ pub(super) fn choice(config: &CloudPrepareConfig, secret: &Credentials) -> Resul
                 worker_group: aws.worker_security_group.clone(),
                 control_plane_group: aws.control_plane_security_group.clone(),
                 endpoint: secret.value("aws_endpoint_url").map(|url| text(&url)).or_else(aws_endpoint),
+                sts_endpoint: None,
             };
             Choice::Aws(Box::new((settings, aws_keys(secret)?)))
         }
@@ -63,12 +69,11 @@ pub(super) fn choice(config: &CloudPrepareConfig, secret: &Credentials) -> Resul
             Choice::Azure(Box::new(settings))
         }
         Cloud::Rhos(rhos) => {
-            let [clouds] = secret.all(["clouds.yaml"])?;
             let settings = rhos::Settings {
                 infra_id,
                 region,
                 project_id: rhos.project_id.clone(),
-                credentials: rhos::Credentials::from_clouds(&text(&clouds), &rhos.cloud_entry)?,
+                credentials: openstack_credentials(secret, &rhos.cloud_entry)?,
             };
             Choice::Rhos(Box::new(settings))
         }
@@ -98,6 +103,37 @@ fn azure_credentials(secret: &Credentials) -> Result<azure::Credentials, CloudEr
     let keys = ["subscription_id", "client_id", "client_secret", "tenant_id"];
     let [subscription, client, password, tenant] = secret.all(keys.map(|key| format!("azure_{key}")))?;
     azure::Credentials::from_parts(text(&subscription), text(&client), text(&password), text(&tenant))
+}
+
+/// Reads an entry of `clouds.yaml`, of which nothing may lead to a file of the operator's pod, nor send secrets in clear.
+fn openstack_credentials(secret: &Credentials, entry: &str) -> Result<rhos::Credentials, CloudError> {
+    let [clouds] = secret.all(["clouds.yaml"])?;
+    let found = rhos::Credentials::from_clouds(&text(&clouds), entry)?;
+    if !is_secure(found.auth_url()) {
+        return Err(CloudError::credentials(
+            format!(
+                "entry {entry} of the clouds.yaml has an auth_url without TLS, and the password goes there"
+            ),
+            "name Keystone's https address",
+        ));
+    }
+    match secret.value(AUTHORITIES) {
+        Some(pem) => Ok(found.with_authorities(pem.expose().to_vec())),
+        None if found.cacert().is_none() => Ok(found),
+        None => Err(CloudError::credentials(
+            format!("entry {entry} of the clouds.yaml has cacert, and no file of the operator's pod is read"),
+            format!("put the certificate into the key {AUTHORITIES} of the Secret"),
+        )),
+    }
+}
+
+/// Returns `true` unless what is sent to an address can be read on its way.
+fn is_secure(url: &str) -> bool {
+    let Ok(url) = url.parse::<Uri>() else { return false };
+    let host = url.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    url.scheme_str() == Some("https") || is_loopback
 }
 
 /// Returns a value as text; what is no text is refused by whoever reads it.
@@ -178,6 +214,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::order::Reason;
 
     fn credentials(keys: &[&str]) -> Credentials {
         let values = keys.iter().map(|key| ((*key).to_owned(), Secret::new("hidden")));
@@ -218,6 +255,45 @@ mod tests {
                 error.starts_with("CredentialsMissing: ") && !error.contains("hidden"),
                 "{cloud}: {error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_clouds_yaml_leads_to_no_file_of_the_pod_and_sends_nothing_in_clear() {
+        let chosen = |url: &str, more: &str, authorities: Option<&str>| {
+            let clouds = format!(
+                "clouds: {{openstack: {{auth: {{auth_url: '{url}', user_id: u, password: hidden}}{more}}}}}"
+            );
+            let mut secret = credentials(&[]);
+            secret.values.insert("clouds.yaml".to_owned(), Secret::new(clouds));
+            if let Some(pem) = authorities {
+                secret.values.insert("ca.crt".to_owned(), Secret::new(pem));
+            }
+            let config: CloudPrepareConfig = serde_json::from_value(json!({"rhos": {}})).unwrap();
+            choice(&config, &secret).map_err(|failure| failure.reason())
+        };
+        let (secure, file) = ("https://k:5000", ", cacert: /etc/passwd");
+        for (url, more, authorities, refused) in [
+            (secure, "", None, None),
+            (secure, file, None, Some("put the certificate into the key ca.crt of the Secret")),
+            (secure, file, Some("PEM"), None),
+            (secure, "", Some("PEM"), None),
+            ("http://k:5000", "", None, Some("auth_url without TLS")),
+            ("http://localhost.k:5000", "", None, Some("auth_url without TLS")),
+            ("http://127.0.0.1:5000", "", None, None),
+            ("http://[::1]:5000", "", None, None),
+            ("http://localhost:5000", "", None, None),
+        ] {
+            match (chosen(url, more, authorities), refused) {
+                (Ok(Choice::Rhos(settings)), None) => {
+                    assert_eq!(settings.credentials.authorities(), authorities.map(str::as_bytes), "{url}");
+                }
+                (Err(Reason { reason, message }), Some(part)) => {
+                    assert_eq!(reason, "CredentialsMissing", "{message}");
+                    assert!(message.contains(part) && !message.contains("hidden"), "{url}: {message}");
+                }
+                (other, _) => panic!("{url} {more}: {other:?}"),
+            }
         }
     }
 

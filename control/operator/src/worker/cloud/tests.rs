@@ -21,6 +21,7 @@ fn order(cloud: Option<&Value>, task: Task) -> Order {
         task,
         join_info: None,
         cloud: cloud.and_then(|cloud| spec(cloud).cloud_prepare_config),
+        is_cloud_assumed: false,
         broker_url: None,
         force: false,
         revision: 0,
@@ -123,6 +124,49 @@ async fn credentials_that_are_gone_hold_a_removal_until_it_is_given_up() {
     assert_eq!(outcome, Outcome::Removed);
     let warning = &steps.steps.last().unwrap().remarks[0].1;
     assert!(warning.contains("given up and stays there"), "{warning}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_ends_after_a_minute_and_the_next_one_goes_on_from_there() {
+    let cluster = Cluster::of(&["a", "b", "c", "d"]);
+    cluster.delay_writes(Duration::from_secs(25));
+    let cloud = json!({"generic": {"gateways": 4}});
+    let begun = Instant::now();
+    let (outcome, steps) = pass(&cluster, &cloud, true, None).await;
+    assert_eq!(begun.elapsed(), LIMIT);
+    let Outcome::Failed(Reason { reason, message }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, "CloudUnsettled");
+    assert!(message.contains("\"Label node c as a gateway\": the next try goes on"), "{message}");
+    assert_eq!(changes(&steps), ["Label node a as a gateway", "Label node b as a gateway"]);
+    let (outcome, steps) = pass(&cluster, &cloud, true, None).await;
+    assert_eq!(changes(&steps), ["Label node c as a gateway", "Label node d as a gateway"]);
+    facts(&outcome);
+
+    // One that gives up waits for what goes.
+    let tools = cluster.tools();
+    let leaving = Order { force: true, ..order(Some(&cloud), Task::Remove) };
+    let outcome = remove(&tools, &leaving, &mut Record::default()).await.unwrap();
+    let Outcome::Failed(Reason { reason, message }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, "CloudUnsettled");
+    assert!(message.contains("gateways off node c"), "{message}");
+    assert_eq!(remove(&tools, &leaving, &mut Record::default()).await.unwrap(), Outcome::Removed);
+    assert_eq!(cluster.writes(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aws_that_is_only_assumed_is_taken_back_where_the_nodes_are_its() {
+    let cluster = Cluster::of(&["a"]);
+    let cloud = json!({"infraID": "i", "credentialsSecret": {"name": "aws"}, "aws": {}});
+    let named = order(Some(&cloud), Task::Remove);
+    let assumed = Order { is_cloud_assumed: true, ..named.clone() };
+    let (tools, mut steps) = (cluster.tools(), Record::default());
+    assert!(matches!(remove(&tools, &named, &mut steps).await.unwrap(), Outcome::Failed(_)));
+    assert_eq!(remove(&tools, &assumed, &mut steps).await.unwrap(), Outcome::Removed);
+    let machine = json!({"metadata": {"name": "b"}, "spec": {"providerID": "aws:///eu-west-1a/i-1"}});
+    cluster.put("/api/v1/nodes/b", machine);
+    let outcome = remove(&tools, &assumed, &mut steps).await.unwrap();
+    let Outcome::Failed(Reason { reason, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, "CredentialsMissing");
 }
 
 #[test]
