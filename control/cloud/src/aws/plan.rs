@@ -112,17 +112,18 @@ impl Planner<'_> {
         is_ours: impl Fn(&str) -> bool,
     ) {
         let there = group.map_or(&[][..], |group| &group.permissions);
-        let missing = wanted.iter().filter(|one| !there.iter().any(|other| other.covers(one)));
+        let is_left_over =
+            |one: &Permission| is_ours(&one.description) && !wanted.iter().any(|other| other.is_same(one));
+        let (left_over, kept): (Vec<&Permission>, Vec<&Permission>) =
+            there.iter().partition(|one| is_left_over(one));
+        let missing = wanted.iter().filter(|one| !kept.iter().any(|other| other.covers(one)));
         self.steps.extend(missing.map(|permission| Step::Authorize {
             group: to.clone(),
             name: name.to_owned(),
             permission: permission.clone(),
         }));
-        let is_left_over =
-            |one: &&Permission| is_ours(&one.description) && !wanted.iter().any(|other| other.is_same(one));
         let Some(group) = group else { return };
-        let left_over = there.iter().filter(is_left_over);
-        self.steps.extend(left_over.map(|permission| Step::Revoke {
+        self.steps.extend(left_over.into_iter().map(|permission| Step::Revoke {
             group: group.id.clone(),
             name: name.to_owned(),
             permission: permission.clone(),
@@ -209,9 +210,10 @@ impl Planner<'_> {
         if chosen > machines && wanted.gateways > 0 {
             self.remarks.push(format!(
                 "{} gateways are wanted, and there are more: none is removed, since it may carry traffic; drain one, then delete \
-                 its MachineSet and the tag {} of its subnet",
+                 its MachineSet and its subnet's tags {} and {}",
                 wanted.gateways,
-                names::gateway_of(&self.state.infra_id)
+                names::gateway_of(&self.state.infra_id),
+                names::GATEWAY_TAG
             ));
         }
         let count = machines.max(chosen);
@@ -322,9 +324,7 @@ impl Planner<'_> {
 
     fn clean_up(&mut self) {
         let state = self.state;
-        let sets: Vec<String> = state.cluster.gateway_sets(&state.infra_id).map(str::to_owned).collect();
-        self.steps.extend(sets.into_iter().map(|name| Step::Node(NodeChange::DeleteSet { name })));
-        self.steps.extend(state.cluster.fewer_gateways().into_iter().map(Step::Node));
+        // Before their sets, by which some of them are recognised.
         for subnet in state.subnets.iter().filter(|subnet| subnet.is_chosen) {
             let own = subnet.note.as_ref().map(|_| (names::gateway_of(&state.infra_id), None));
             let shared = (names::GATEWAY_TAG.to_owned(), None);
@@ -341,6 +341,9 @@ impl Planner<'_> {
             }
             self.steps.push(Step::Untag { what: "subnet".to_owned(), id: subnet.id.clone(), tags });
         }
+        let sets: Vec<String> = state.cluster.gateway_sets(&state.infra_id).map(str::to_owned).collect();
+        self.steps.extend(sets.into_iter().map(|name| Step::Node(NodeChange::DeleteSet { name })));
+        self.steps.extend(state.cluster.fewer_gateways().into_iter().map(Step::Node));
         for machine in state.machines.values().filter(|machine| machine.tags.contains_key(names::CHECKED_TAG))
         {
             if !machine.checks_source {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use serde_json::Value;
 
 use super::names;
 use super::query::{Ec2, Parameters, filter};
@@ -140,6 +141,11 @@ pub(super) async fn read<E: Exchange>(
     let region = ec2.region().to_owned();
     let vpc = match vpc(ec2, settings, &infra_id, &machines).await {
         Err(CloudError::Refused { .. }) if is_cleanup && settings.vpc.is_none() => {
+            if machines.is_empty()
+                && cluster.nodes.iter().any(|node| instance_id(&node.provider_id).is_some())
+            {
+                return Err(unseen(&ec2.name()));
+            }
             // Where the machines are gone, the gateways' group may still name it; else nothing of it is left.
             let Some(vpc) = vpc_of_gateways(ec2, &infra_id).await? else {
                 return Ok(State { cluster, infra_id, region, machines, ..State::default() });
@@ -171,6 +177,13 @@ pub(super) async fn read<E: Exchange>(
     };
     let found = State { former_groups, gateway_group, node_groups, subnets, machines, ..State::default() };
     Ok(State { cluster, infra_id, region, vpc, ..found })
+}
+
+fn unseen(service: &str) -> CloudError {
+    CloudError::refused(
+        format!("{service} shows none of the nodes' machines to these credentials"),
+        "give the credentials of the cluster's own account, and its region with --region (region)",
+    )
 }
 
 /// Returns the VPC of the gateways' group, if there is one.
@@ -382,8 +395,12 @@ fn node_groups(
             Some(shared.map_or_else(|| own.clone(), |shared| shared.intersection(&own).copied().collect()));
     }
     let shared = shared.unwrap_or_default();
-    let found = shared.into_iter().filter_map(|id| groups.get(id)).find(|group| group.name != gateway);
-    found.cloned().map(|group| vec![group]).ok_or_else(|| {
+    let found = shared.into_iter().filter_map(|id| groups.get(id)).filter(|group| group.name != gateway);
+    // One that a preparation has chosen stays the one, or rules would move with every change of the nodes.
+    let is_new = |group: &&Group| {
+        !group.permissions.iter().any(|permission| names::is_inside_of(infra_id, &permission.description))
+    };
+    found.min_by_key(is_new).cloned().map(|group| vec![group]).ok_or_else(|| {
         CloudError::refused(
             format!(
                 "no security group of the cluster's nodes was found: neither {infra_id}-node nor {infra_id}-worker-sg, nor one \
@@ -409,8 +426,9 @@ async fn subnets<E: Exchange>(
     let is_public = |subnet: &Subnet| public.iter().any(|prefix| subnet.name.starts_with(prefix));
     let mut all: Vec<Subnet> = found.iter().map(|item| subnet(item, infra_id)).collect();
     for subnet in &mut all {
-        // Upstream's tag names no cluster: it is this one's where the name does, or where a set of machines is for the zone.
-        let has_set = cluster.machine_set(&machine_set_name(infra_id, &subnet.zone)).is_some();
+        // Upstream's tag names no cluster: it is this one's where the name does, or where a set of machines is in the subnet.
+        let set = cluster.machine_set(&machine_set_name(infra_id, &subnet.zone));
+        let has_set = set.is_some_and(|set| is_in(set, subnet));
         let is_upstreams = subnet.has_gateways && !subnet.is_shared && (is_public(subnet) || has_set);
         subnet.is_chosen = subnet.note.is_some() || is_upstreams;
     }
@@ -437,6 +455,16 @@ async fn subnets<E: Exchange>(
     subnets.iter_mut().for_each(|subnet| subnet.is_offered = offered.contains(&subnet.zone));
     subnets.sort_by_key(|subnet| (!subnet.is_chosen, subnet.name.clone(), subnet.id.clone()));
     Ok(subnets)
+}
+
+/// Returns `true` if a set's machines are in a subnet, which it names by its ID or by its tag `Name`.
+pub(super) fn is_in(set: &Value, subnet: &Subnet) -> bool {
+    let named = &set["spec"]["template"]["spec"]["providerSpec"]["value"]["subnet"];
+    let filters = named["filters"].as_array().into_iter().flatten();
+    let values =
+        filters.filter(|filter| filter["name"] == "tag:Name").flat_map(|filter| filter["values"].as_array());
+    let has_name = values.flatten().any(|value| *value == subnet.name);
+    named["id"] == subnet.id || has_name && !subnet.name.is_empty()
 }
 
 fn subnet(item: &Element, infra_id: &str) -> Subnet {

@@ -47,15 +47,18 @@ pub(super) async fn install(
     let wanted = cloud_wanted(config, spec.join_config.as_ref())?;
     let (choice, version) = chosen(server, config).await?;
     if order.cloud.is_none() {
+        // What is refused, or cannot be asked, is never begun: there is nothing of it to take back.
+        let goal = Goal::Prepare(with_vxlan(server, &wanted).await?);
+        let shown = timeout(LIMIT, clouds::show(&choice, server, &goal)).await;
+        shown.map_err(|_| late("Reading the cloud"))??;
         return Ok(Outcome::Chosen(Box::new(config.clone())));
     }
     let mut cluster = Cluster::read(server).await?;
     let now = |cluster: &Cluster| digest(config, &wanted, &version, cluster);
     let mut asked = earlier.and_then(|facts| facts.asked);
     if is_due(asked, now(&cluster), Instant::now()) {
-        let vxlan = vxlan_port(server).await?;
-        let ports = Ports { vxlan, ..wanted.ports.clone() };
-        reach(&choice, server, &Goal::Prepare(Wanted { ports, ..wanted.clone() }), steps).await?;
+        let goal = Goal::Prepare(with_vxlan(server, &wanted).await?);
+        reach(&choice, server, &goal, steps).await?;
         // It has changed the cluster itself.
         cluster = Cluster::read(server).await?;
         asked = Some(Asked { digest: now(&cluster), at: Instant::now() });
@@ -97,16 +100,27 @@ async fn clean_up(server: &Server, config: &CloudPrepareConfig, steps: &mut Reco
     Ok(())
 }
 
+/// Returns what is wanted with the port that the network plugin needs between nodes.
+async fn with_vxlan(server: &Server, wanted: &Wanted) -> Result<Wanted, Failure> {
+    let ports = Ports { vxlan: vxlan_port(server).await?, ..wanted.ports.clone() };
+    Ok(Wanted { ports, ..wanted.clone() })
+}
+
 /// Brings the cloud to a goal, for as long as a pass may take: the next one goes on from there, since every change can be repeated.
 async fn reach(choice: &Choice, server: &Server, goal: &Goal, steps: &mut Record) -> Result<(), Failure> {
-    if let Ok(done) = timeout(LIMIT, clouds::reach(choice, server, goal, steps)).await {
-        return Ok(done.map(drop)?);
-    }
-    let step = steps.steps.last().map_or("Reading the cloud", |step| step.title.as_str());
-    Err(Failure::CloudLate(format!(
+    let done = timeout(LIMIT, clouds::reach(choice, server, goal, steps)).await;
+    let Ok(done) = done else {
+        let step = steps.steps.last().map_or("Reading the cloud", |step| step.title.as_str());
+        return Err(late(step));
+    };
+    Ok(done.map(drop)?)
+}
+
+fn late(step: &str) -> Failure {
+    Failure::CloudLate(format!(
         "the cloud takes longer than {} s, at the step \"{step}\": the next try goes on from there",
         LIMIT.as_secs()
-    )))
+    ))
 }
 
 /// Returns the cloud with what it takes to ask it, and which version of the credentials that is.

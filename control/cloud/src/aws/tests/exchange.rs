@@ -4,25 +4,28 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response, StatusCode};
+use serde_json::json;
 
 use super::super::change::{AwsChange, GroupRef, Step, is_done, requests};
 use super::super::credentials::{Credentials, Keys};
 use super::super::form::encode;
 use super::super::query::{Ec2, filter};
-use super::super::state::{Permission, Source, region_of};
+use super::super::settings::Settings;
+use super::super::state::{Asked, Permission, Source, Subnet, is_in, read, region_of};
 use crate::CloudError;
+use crate::cluster::Cluster;
 use crate::exchange::Exchange;
 use crate::provider::Change as _;
 
 type Answer = (u16, String);
 /// A request: its form and its headers.
-type Asked = (BTreeMap<String, String>, http::HeaderMap);
+type Form = (BTreeMap<String, String>, http::HeaderMap);
 
 /// Answers by the form of a request.
 #[derive(Clone)]
 struct Played<F> {
     answer: F,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<Form>>>,
 }
 
 impl<F: Fn(&BTreeMap<String, String>, usize) -> Answer> Played<F> {
@@ -176,4 +179,46 @@ fn regions_are_those_of_zones_local_ones_too() {
     ] {
         assert_eq!(region_of(id).as_deref(), region, "{id}");
     }
+}
+
+#[tokio::test]
+async fn cleanup_with_the_credentials_of_another_account_is_no_success() {
+    let nothing = || Played::new(|_: &BTreeMap<String, String>, _| (200, "<R/>".to_owned()));
+    let settings = Settings { infra_id: Some("east".to_owned()), ..Settings::default() };
+    let asked = Asked { settings: &settings, instance: "c5d.large", is_cleanup: true };
+    let node = |id: &str| json!({"metadata": {"name": "n"}, "spec": {"providerID": id}});
+    let cluster = Cluster::of(vec![node("aws:///eu-west-1a/i-1")], None);
+    let error = read(&ec2(nothing()), asked, cluster).await.unwrap_err();
+    assert!(error.to_string().contains("shows none of the nodes' machines"), "{error}");
+    // Where no node is a machine of EC2's any more, nothing is left.
+    let state = read(&ec2(nothing()), asked, Cluster::of(vec![node("")], None)).await.unwrap();
+    assert!(state.machines.is_empty() && state.gateway_group.is_none());
+}
+
+#[test]
+fn a_set_is_in_the_subnet_that_it_names() {
+    let set = |subnet: serde_json::Value| json!({"spec": {"template": {"spec": {"providerSpec": {"value": {"subnet": subnet}}}}}});
+    let subnet = Subnet {
+        id: "subnet-1".to_owned(),
+        name: "east-public-a".to_owned(),
+        zone: "a".to_owned(),
+        is_chosen: false,
+        has_gateways: true,
+        note: None,
+        is_shared: false,
+        internal_elb: None,
+        is_offered: true,
+    };
+    let named = |name: &str| set(json!({"filters": [{"name": "tag:Name", "values": [name]}]}));
+    for (set, expected) in [
+        (named("east-public-a"), true),
+        (named("west-public-a"), false),
+        (set(json!({"id": "subnet-1"})), true),
+        (set(json!({"id": "subnet-2"})), false),
+        (set(json!(null)), false),
+    ] {
+        assert_eq!(is_in(&set, &subnet), expected, "{set}");
+    }
+    let unnamed = Subnet { name: String::new(), ..subnet };
+    assert!(!is_in(&named(""), &unnamed));
 }

@@ -386,6 +386,22 @@ fn permissions_in_groups_that_nodes_had_before_go() {
 }
 
 #[test]
+fn a_wider_permission_of_ours_does_not_stand_for_the_one_that_is_wanted() {
+    let mut played = Played::new(false, false);
+    let goal = Goal::Prepare(wanted(1, false, 4500));
+    played.reach(&goal);
+    let permissions = &mut played.state.gateway_group.as_mut().unwrap().permissions;
+    permissions
+        .iter_mut()
+        .filter(|one| one.ports == Some((4500, 4500)))
+        .for_each(|one| one.ports = Some((4500, 4510)));
+    let shown: Vec<String> =
+        plan(&goal, &played.state).unwrap().changes.iter().map(ToString::to_string).collect();
+    let of = |word: &str| shown.iter().filter(|change| change.ends_with(word)).count();
+    assert_eq!((of("gw-sg"), of("no longer")), (2, 2), "both families, there before they go: {shown:?}");
+}
+
+#[test]
 fn behind_a_load_balancer_packets_of_pods_leave_gateways_too() {
     let mut played = Played::new(false, true);
     played.reach(&Goal::Prepare(wanted(1, true, 4500)));

@@ -180,3 +180,18 @@ fn changes_are_the_steps_that_have_ended_well_but_for_readings() {
     }
     assert_eq!(changes(&steps), ["Open UDP 4500"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_refused_is_not_begun() {
+    let cluster = Cluster::of(&["a", "b"]);
+    let keys = json!({"aws_access_key_id": "aWQ=", "aws_secret_access_key": "a2V5"});
+    cluster.put(
+        "/api/v1/namespaces/trieste-operator/secrets/aws",
+        json!({"metadata": {"name": "aws", "namespace": "trieste-operator"}, "data": keys}),
+    );
+    // No node is AWS's, and no region is given.
+    let cloud = json!({"credentialsSecret": {"name": "aws"}, "infraID": "i", "aws": {}});
+    let (outcome, _) = pass(&cluster, &cloud, false, None).await;
+    let Outcome::Failed(reason) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.message.contains("cloudPrepareConfig.region"), "{}", reason.message);
+}
