@@ -59,6 +59,13 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
         Ok(state)
     })
     .unwrap();
+    // What the page shows is their rest: until it comes, and at each retry after, they are writing.
+    let table = eventually("the controllers to have written", SOON, || {
+        let table = asked(&scene.pair.east, &["show", "globalnet"]);
+        anyhow::ensure!(table.contains("  controllers run here, settled"), "{table}");
+        Ok(table)
+    })
+    .unwrap();
     assert_eq!(state["pools"][0]["cidr"], "242.1.0.0/16");
     assert_eq!(state["pools"][0]["cluster_egress"], 8);
     let classes: Vec<&str> =
@@ -67,7 +74,6 @@ fn what_is_translated_is_shown_traced_and_counted_before_and_after_a_restart() {
     let order = ["pods", "headless-pod", "headless-endpoints", "namespace", "cluster"];
     sorted.sort_by_key(|class| order.iter().position(|known| known == class));
     assert_eq!(classes, sorted, "rules stand in the order in which they count");
-    let table = asked(&scene.pair.east, &["show", "globalnet"]);
     let page = pages::read("docs/operations/globalnet.md").unwrap();
     let mut missing = pages::missing_below(&page, "Globalnet", &table);
     // Packets that came before there were addresses are refused, and counted.
