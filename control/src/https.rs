@@ -159,6 +159,19 @@ fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err("there is none".to_owned()) } else { Ok(roots) }
 }
 
+/// Returns a text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
+pub fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("a String takes everything");
+        }
+        escaped
+    })
+}
+
 async fn send<C>(connector: C, mut request: Request<Bytes>) -> Result<Response<Incoming>, HttpError>
 where
     C: Connect + Clone + Send + Sync + 'static,

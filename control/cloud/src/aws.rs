@@ -24,13 +24,12 @@ use trieste_deploy::Server;
 
 pub use change::AwsChange;
 pub use credentials::{Credentials, Found, Keys};
-pub use query::Clock;
 pub use settings::{DEFAULT_INSTANCE, Settings};
 pub use state::State;
 
 use crate::CloudError;
 use crate::cluster::Cluster;
-use crate::exchange::Exchange;
+use crate::exchange::{Clock, Exchange};
 use crate::provider::{Change as _, Goal, Plan, Provider};
 use change::{Step, is_done, requests};
 use query::Ec2;

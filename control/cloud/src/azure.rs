@@ -29,7 +29,6 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use trieste_deploy::Server;
 
-pub use self::arm::Clock;
 use self::arm::{Arm, PERMISSIONS};
 pub use self::change::{AzureChange, InterfaceChange};
 pub use self::credentials::{Credentials, Identity};
@@ -38,7 +37,7 @@ use self::names::part;
 pub use self::state::State;
 use self::state::{Chosen, observe};
 use crate::CloudError;
-use crate::exchange::Exchange;
+use crate::exchange::{Clock, Exchange};
 use crate::provider::{Goal, Plan, Provider};
 
 /// What somebody chooses. What is `None` is read from the cluster: its sets of machines, else its nodes.

@@ -87,7 +87,7 @@ async fn aws<'s>(
 }
 
 fn google<'s>(server: &'s Server, settings: &gcp::Settings) -> Gcp<'s, HttpsClient> {
-    Gcp::new(HttpsClient::from_environment(), server, settings.clone(), Box::new(Timestamp::now))
+    Gcp::new(HttpsClient::from_environment(), server, settings.clone(), Arc::new(Timestamp::now))
 }
 
 fn azure<'s>(server: &'s Server, settings: &azure::Settings) -> Azure<'s, HttpsClient> {

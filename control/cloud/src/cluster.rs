@@ -249,6 +249,14 @@ impl fmt::Display for NodeChange {
 }
 
 impl NodeChange {
+    /// Returns the node that it labels.
+    pub fn labels(&self) -> Option<&str> {
+        match self {
+            Self::Label { node } => Some(node),
+            Self::Unlabel { .. } | Self::ApplySet(_) | Self::DeleteSet { .. } => None,
+        }
+    }
+
     /// Makes the change.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ pub enum CloudError {
         service: String,
         /// What was asked of it.
         operation: String,
+        /// The HTTP status, where the answer has one that it is recognised by.
+        status: Option<u16>,
         /// Its own code for the refusal, such as `UnauthorizedOperation`; empty if it did not answer.
         code: String,
         /// What it answered, or why there is no answer. Never a credential.
@@ -59,6 +61,11 @@ impl CloudError {
     /// Names what is missing or wrong with credentials, and what to do.
     pub fn credentials(what: impl Into<String>, next: impl Into<String>) -> Self {
         Self::Credentials { what: what.into(), next: next.into() }
+    }
+
+    /// Returns `true` if a service refused with this HTTP status.
+    pub fn has_status(&self, wanted: u16) -> bool {
+        matches!(self, Self::Api { status: Some(status), .. } if *status == wanted)
     }
 
     /// Returns what to do next.

@@ -1,16 +1,21 @@
 //! One request to a cloud's service, and its answer.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use jiff::Timestamp;
 use trieste_control::https::HttpsClient;
 
 /// Ours: how long one request may take.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Ours: how much of an answer is read, in bytes.
 pub const MOST: usize = 16 << 20;
+
+/// Returns the time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Sends requests. The real one is [`HttpsClient`]; tests play a cloud behind it.
 pub trait Exchange: Send + Sync {

@@ -17,9 +17,12 @@ pub mod choice;
 pub mod cluster;
 mod error;
 pub mod exchange;
+mod form;
 pub mod gcp;
 pub mod generic;
 pub mod metadata;
+#[cfg(test)]
+mod played_answers;
 #[cfg(test)]
 mod played_cluster;
 pub mod provider;

@@ -46,6 +46,8 @@ impl<'q> Question<'q> {
 /// An answer of success.
 #[derive(Debug, Clone)]
 pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
     /// Its body; `null` if there is none.
     pub body: Value,
     /// Its headers.
@@ -72,9 +74,10 @@ impl<E: Exchange> Rest<E> {
         question: Question<'_>,
         headers: &[(HeaderName, HeaderValue)],
     ) -> Result<Answer, CloudError> {
-        let failed = |code: String, reason: String| CloudError::Api {
+        let failed = |status: Option<StatusCode>, code: String, reason: String| CloudError::Api {
             service: self.name.clone(),
             operation: question.operation.to_owned(),
+            status: status.map(|status| status.as_u16()),
             code,
             reason: reason.chars().take(MOST_REASON).collect(),
         };
@@ -86,9 +89,9 @@ impl<E: Exchange> Rest<E> {
             request = request.header(CONTENT_TYPE, *content_type);
         }
         let body = question.body.as_ref().map_or_else(Vec::new, |(_, bytes)| bytes.clone());
-        let request = request.body(body).map_err(|error| failed(String::new(), error.to_string()))?;
+        let request = request.body(body).map_err(|error| failed(None, String::new(), error.to_string()))?;
         let answer = send_until_taken(&self.http, &request, is_busy).await;
-        let (parts, bytes) = answer.map_err(|error| failed(String::new(), error))?.into_parts();
+        let (parts, bytes) = answer.map_err(|error| failed(None, String::new(), error))?.into_parts();
         let body: Value = match bytes.is_empty() {
             true => Value::Null,
             false => {
@@ -96,11 +99,11 @@ impl<E: Exchange> Rest<E> {
             }
         };
         if parts.status.is_success() {
-            return Ok(Answer { body, headers: parts.headers });
+            return Ok(Answer { status: parts.status, body, headers: parts.headers });
         }
         let (code, reason) = refusal(&body);
         let code = code.unwrap_or_else(|| parts.status.as_u16().to_string());
-        Err(failed(code, format!("{}: {reason}", parts.status)))
+        Err(failed(Some(parts.status), code, format!("{}: {reason}", parts.status)))
     }
 }
 
@@ -134,7 +137,7 @@ pub fn secret_header(name: HeaderName, value: &str) -> Result<(HeaderName, Heade
 pub fn absent<T>(outcome: Result<T, CloudError>) -> Result<Option<T>, CloudError> {
     match outcome {
         Ok(found) => Ok(Some(found)),
-        Err(CloudError::Api { reason, .. }) if reason.starts_with("404") => Ok(None),
+        Err(error) if error.has_status(404) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -11,10 +11,11 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::form::{encode, form_request};
+use super::form::form_request;
 use super::xml::Element;
 use crate::CloudError;
 use crate::exchange::Exchange;
+use crate::form::encode;
 
 /// Ours: how long before its end a session is replaced by a new one, in seconds.
 const BEFORE_END: i64 = 300;

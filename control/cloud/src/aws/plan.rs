@@ -367,19 +367,9 @@ impl Planner<'_> {
     }
 }
 
+/// Returns the node that a step labels.
 fn labelled(step: &Step) -> Option<String> {
-    match step {
-        Step::Node(NodeChange::Label { node }) => Some(node.clone()),
-        Step::Node(_)
-        | Step::CreateGroup { .. }
-        | Step::Authorize { .. }
-        | Step::Revoke { .. }
-        | Step::DeleteGroup { .. }
-        | Step::Tag { .. }
-        | Step::Untag { .. }
-        | Step::Attach { .. }
-        | Step::CheckSource { .. } => None,
-    }
+    if let Step::Node(change) = step { change.labels().map(str::to_owned) } else { None }
 }
 
 fn permission(rule: Rule, source: Source, description: &str) -> Permission {

@@ -1,26 +1,23 @@
 //! EC2's Query API: an action and its parameters as a form, an answer in XML (Amazon EC2 API Reference, version 2016-11-15).
 
 use std::fmt;
-use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 use super::credentials::{Credentials, Keys};
-use super::form::{FORM, encode, form_request};
+use super::form::form_request;
 use super::sign::{Signed, headers};
 use super::xml::Element;
 use crate::CloudError;
-use crate::exchange::{Exchange, send_until_taken};
+use crate::exchange::{Clock, Exchange, send_until_taken};
+use crate::form::{FORM, encode};
 
 /// The API's version.
 const VERSION: &str = "2016-11-15";
 /// Ours: how many pages of a list are read.
 const MOST_PAGES: usize = 1_000;
-
-/// Returns the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The parameters of an action, in order.
 pub(super) type Parameters = Vec<(String, String)>;
@@ -85,6 +82,7 @@ impl<E: Exchange> Ec2<E> {
         let failed = |code: &str, reason: String| CloudError::Api {
             service: self.name(),
             operation: operation.to_owned(),
+            status: None,
             code: code.to_owned(),
             reason,
         };

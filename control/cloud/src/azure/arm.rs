@@ -3,12 +3,10 @@
 //! Source: "Resource Manager REST API reference" and "Track asynchronous Azure operations" of Azure's documentation.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{IF_MATCH, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use jiff::Timestamp;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -16,7 +14,7 @@ use tokio::time::Instant;
 use super::credentials::Credentials;
 use super::token::Token;
 use crate::CloudError;
-use crate::exchange::Exchange;
+use crate::exchange::{Clock, Exchange};
 use crate::rest::{Answer, Question, Rest, absent, bearer};
 
 /// The API versions that are spoken.
@@ -38,33 +36,12 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(900);
 /// The header with the address of an operation.
 const OPERATION: HeaderName = HeaderName::from_static("azure-asyncoperation");
 
-/// Ours: the header that marks an answer 202, which is none of an end.
-const ACCEPTED: HeaderName = HeaderName::from_static("trieste-accepted");
 /// How the codes begin with which it is refused to remove what an interface has had a moment ago.
 const IN_USE: [&str; 3] = ["InUse", "PublicIPAddressCannotBeDeleted", "NetworkSecurityGroupInUse"];
 
-/// Returns the time.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// Marks answers 202, whose status an [`Answer`] does not have.
-struct Marking<E>(E);
-
-impl<E: Exchange> Exchange for Marking<E> {
-    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
-        let mut answer = self.0.send(request).await?;
-        let is_accepted = answer.status() == StatusCode::ACCEPTED;
-        let headers = answer.headers_mut();
-        headers.remove(ACCEPTED);
-        if is_accepted {
-            headers.insert(ACCEPTED, HeaderValue::from_static("true"));
-        }
-        Ok(answer)
-    }
-}
-
 /// The Resource Manager.
 pub(super) struct Arm<E> {
-    rest: Rest<Marking<E>>,
+    rest: Rest<E>,
     credentials: Credentials,
     clock: Clock,
     token: Mutex<Option<Token>>,
@@ -79,7 +56,7 @@ impl<E> fmt::Debug for Arm<E> {
 impl<E: Exchange> Arm<E> {
     /// Speaks to the Resource Manager of these credentials.
     pub(super) fn new(http: E, credentials: Credentials, clock: Clock) -> Self {
-        Self { rest: Rest::new(Marking(http), "Azure"), credentials, clock, token: Mutex::new(None) }
+        Self { rest: Rest::new(http, "Azure"), credentials, clock, token: Mutex::new(None) }
     }
 
     /// Returns the credentials' subscription; empty if they name none.
@@ -147,7 +124,7 @@ impl<E: Exchange> Arm<E> {
             return self.wait_for(&operation, &answer.headers, action).await;
         }
         let until = Instant::now() + OPERATION_TIMEOUT;
-        while !is_final(answer.body["properties"]["provisioningState"].as_str(), &answer.headers) {
+        while !is_final(answer.body["properties"]["provisioningState"].as_str(), answer.status) {
             self.pause(&answer.headers, until, action).await?;
             answer = self.ask(Method::GET, &url, None, None, action).await?;
         }
@@ -184,7 +161,7 @@ impl<E: Exchange> Arm<E> {
         loop {
             let answer = self.ask(Method::GET, &url, None, None, action).await?;
             let status = answer.body["status"].as_str();
-            if is_final(status, &answer.headers) {
+            if is_final(status, answer.status) {
                 return self.ended(status, &answer.body, action);
             }
             headers.extend(answer.headers);
@@ -220,6 +197,7 @@ impl<E: Exchange> Arm<E> {
         CloudError::Api {
             service: self.rest.name().to_owned(),
             operation: action.to_owned(),
+            status: None,
             code: code.to_owned(),
             reason,
         }
@@ -237,7 +215,7 @@ impl<E: Exchange> Arm<E> {
         let mut wait = FIRST_WAIT;
         for _ in 1..TRIES {
             match self.ask(method.clone(), url, body, etag, action).await {
-                Err(error) if has_status(&error, "409") || method == Method::DELETE && is_in_use(&error) => {}
+                Err(error) if error.has_status(409) || method == Method::DELETE && is_in_use(&error) => {}
                 outcome => return outcome,
             }
             tokio::time::sleep(wait).await;
@@ -265,7 +243,7 @@ impl<E: Exchange> Arm<E> {
                 None => Question { method: method.clone(), url, body: None, operation: action },
             };
             match self.rest.ask(question, &headers).await {
-                Err(error) if !is_fresh && has_status(&error, "401") => {}
+                Err(error) if !is_fresh && error.has_status(401) => {}
                 outcome => return outcome,
             }
         }
@@ -314,28 +292,22 @@ impl<E: Exchange> Arm<E> {
     }
 }
 
-/// Returns `true` for the error of an answer with this status.
-pub(super) fn has_status(error: &CloudError, status: &str) -> bool {
-    let CloudError::Api { reason, .. } = error else { return false };
-    reason.starts_with(status)
-}
-
 fn operation(headers: &HeaderMap) -> Option<String> {
     headers.get(OPERATION)?.to_str().ok().map(str::to_owned)
 }
 
 /// Returns `true` for the states that end an operation, and where an answer other than 202 has none ("Track asynchronous Azure
 /// operations": 202 is the answer of one that goes on).
-fn is_final(status: Option<&str>, headers: &HeaderMap) -> bool {
+fn is_final(state: Option<&str>, answer: StatusCode) -> bool {
     let finals = ["Succeeded", "Failed", "Canceled"];
-    match status {
-        Some(status) => finals.iter().any(|end| status.eq_ignore_ascii_case(end)),
-        None => !headers.contains_key(ACCEPTED),
+    match state {
+        Some(state) => finals.iter().any(|end| state.eq_ignore_ascii_case(end)),
+        None => answer != StatusCode::ACCEPTED,
     }
 }
 
 /// Returns `true` for a refusal since something else uses what is to be removed.
 fn is_in_use(error: &CloudError) -> bool {
     let CloudError::Api { code, .. } = error else { return false };
-    has_status(error, "400") && IN_USE.iter().any(|begin| code.starts_with(begin))
+    error.has_status(400) && IN_USE.iter().any(|begin| code.starts_with(begin))
 }

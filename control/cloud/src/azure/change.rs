@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 use trieste_deploy::Server;
 
-use super::arm::{Arm, NETWORK, has_status};
+use super::arm::{Arm, NETWORK};
 use super::interface::Edit;
 use super::names::{PREPARED_FOR, last};
 use crate::CloudError;
@@ -183,7 +183,7 @@ impl InterfaceChange {
             }
             let etag = found["etag"].as_str().map(str::to_owned);
             match arm.put(&self.id, &after, etag.as_deref(), action).await {
-                Err(error) if has_status(&error, "412") && !is_last => {}
+                Err(error) if error.has_status(412) && !is_last => {}
                 outcome => return outcome,
             }
         }

@@ -53,9 +53,7 @@ impl<'s> Preparation<'s> {
                 plan.remarks.push(machines::fewer(wanted.gateways, gateways.len()));
             }
             for change in state.cluster.more_gateways(wanted.gateways) {
-                if let NodeChange::Label { node } = &change {
-                    gateways.insert(node.clone());
-                }
+                gateways.extend(change.labels().map(str::to_owned));
                 in_cluster.push(change);
             }
             if gateways.len() < wanted.gateways {

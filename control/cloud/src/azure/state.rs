@@ -4,15 +4,15 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use trieste_control::https::escaped;
 use trieste_deploy::Server;
 
-use super::arm::{Arm, COMPUTE_SKUS, NETWORK, SCALE_SET_INTERFACES, has_status};
+use super::arm::{Arm, COMPUTE_SKUS, NETWORK, SCALE_SET_INTERFACES};
 use super::interface;
 use super::names::{
     ADDRESSES, GROUPS, INTERFACES, Machine, PREPARED_FOR, gateways_group, id, is_of_set, key, last,
     nodes_group, part,
 };
-use super::token::encode;
 use crate::CloudError;
 use crate::cluster::{Cluster, Node};
 use crate::exchange::Exchange;
@@ -287,10 +287,10 @@ async fn sizes<E: Exchange>(
     scope: &Scope,
 ) -> Result<Option<BTreeMap<String, Vec<String>>>, CloudError> {
     let path = format!("/subscriptions/{}/providers/Microsoft.Compute/skus", scope.subscription);
-    let filter = format!("&{}", encode([("$filter", format!("location eq '{}'", scope.region).as_str())]));
+    let filter = format!("&$filter={}", escaped(&format!("location eq '{}'", scope.region)));
     match arm.list(&path, COMPUTE_SKUS, &filter, "reading sizes of machines").await {
         Ok(found) => Ok(Some(found.iter().filter_map(|size| zones(size, &scope.region)).collect())),
-        Err(error) if has_status(&error, "403") => Ok(None),
+        Err(error) if error.has_status(403) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -51,7 +51,7 @@ fn settings(bed: &Bed) -> Settings {
     }
 }
 
-fn clock() -> super::Clock {
+fn clock() -> crate::exchange::Clock {
     Arc::new(|| Timestamp::UNIX_EPOCH)
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::credentials::{Credentials, Identity};
 use crate::CloudError;
 use crate::exchange::Exchange;
+use crate::form::{FORM, encode};
 use crate::rest::{Question, Rest};
 
 /// Azure's service for machines' own identities.
@@ -59,7 +60,7 @@ impl Token {
             Identity::Secret { tenant, .. } | Identity::Federated { tenant, .. } => {
                 let url = format!("{}/{tenant}/oauth2/v2.0/token", credentials.login);
                 let form = form(credentials)?;
-                let body = Some(("application/x-www-form-urlencoded", form.into_bytes()));
+                let body = Some((FORM, form.into_bytes()));
                 rest.ask(Question { method: Method::POST, url: &url, body, operation: action }, &[]).await?
             }
         };
@@ -104,25 +105,4 @@ fn form(credentials: &Credentials) -> Result<String, CloudError> {
         Identity::Managed { .. } => String::new(),
     };
     Ok(format!("{}&{own}", encode(common)))
-}
-
-/// Returns parameters as a form has them.
-pub(super) fn encode<'p>(parameters: impl IntoIterator<Item = (&'p str, &'p str)>) -> String {
-    let mut form = String::new();
-    for (name, value) in parameters {
-        if !form.is_empty() {
-            form.push('&');
-        }
-        form.push_str(name);
-        form.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    form.push(char::from(byte))
-                }
-                _ => form.push_str(&format!("%{byte:02X}")),
-            }
-        }
-    }
-    form
 }

@@ -7,16 +7,14 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+use trieste_control::https::escaped;
 
-use super::names::{escaped, is_part, last_part};
+use super::names::{is_part, last_part};
 use super::settings::Settings;
 use super::token::Tokens;
 use crate::CloudError;
-use crate::exchange::Exchange;
+use crate::exchange::{Clock, Exchange};
 use crate::rest::{Question, Rest, absent};
-
-/// Returns the time; the caller's, so that tests have one of their own.
-pub type Clock = Box<dyn Fn() -> jiff::Timestamp + Send + Sync>;
 
 /// <https://cloud.google.com/compute/docs/reference/rest/v1>
 const COMPUTE: &str = "https://compute.googleapis.com/compute/v1";
@@ -169,17 +167,23 @@ impl<E: Exchange> Compute<E> {
         let code = errors.first().map(|error| text(error, "code")).unwrap_or_default();
         let status = operation["httpErrorStatusCode"].as_u64().unwrap_or_default();
         let reason: String = reasons.join("; ").chars().take(500).collect();
-        Err(self.failed(
+        Err(self.failed_with(
             purpose,
+            u16::try_from(status).ok(),
             if code.is_empty() { "FAILED" } else { &code },
             format!("{status} {reason}"),
         ))
     }
 
     fn failed(&self, purpose: &str, code: &str, reason: String) -> CloudError {
+        self.failed_with(purpose, None, code, reason)
+    }
+
+    fn failed_with(&self, purpose: &str, status: Option<u16>, code: &str, reason: String) -> CloudError {
         CloudError::Api {
             service: self.rest.name().to_owned(),
             operation: purpose.to_owned(),
+            status,
             code: code.to_owned(),
             reason,
         }
@@ -240,12 +244,12 @@ fn base(endpoint: Option<&str>) -> String {
 /// Returns `true` for a refusal that comes of what somebody else has done meanwhile: it is there already, it has gone, its
 /// fingerprint is another one, or an operation on it is under way.
 fn is_overtaken(error: &CloudError, is_of_existing: bool) -> bool {
-    let CloudError::Api { code, reason, .. } = error else { return false };
-    let has = |status: &str, name: &str| reason.starts_with(status) || code == name;
-    has("409", "RESOURCE_ALREADY_EXISTS")
-        || has("412", "CONDITION_NOT_MET")
+    let CloudError::Api { code, .. } = error else { return false };
+    let has = |status: u16, name: &str| error.has_status(status) || code == name;
+    has(409, "RESOURCE_ALREADY_EXISTS")
+        || has(412, "CONDITION_NOT_MET")
         || code == "RESOURCE_NOT_READY"
-        || (is_of_existing && has("404", "RESOURCE_NOT_FOUND"))
+        || (is_of_existing && has(404, "RESOURCE_NOT_FOUND"))
 }
 
 #[cfg(test)]

@@ -27,10 +27,9 @@ use trieste_deploy::Server;
 
 use crate::CloudError;
 use crate::cluster::Cluster;
-use crate::exchange::Exchange;
+use crate::exchange::{Clock, Exchange};
 use crate::provider::{Goal, Plan, Provider};
 
-pub use api::Clock;
 pub use change::Change;
 pub use key::ServiceAccount;
 pub use settings::{Credentials, Settings};

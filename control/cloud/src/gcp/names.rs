@@ -56,16 +56,3 @@ pub(super) fn is_part(text: &str) -> bool {
 pub(super) fn last_part(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }
-
-/// Escapes a text for a query (RFC 3986, section 2.1).
-pub(super) fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
-}

@@ -33,7 +33,7 @@ fn prepare(wanted: &Wanted, state: &State, settings: &Settings) -> Result<Plan<C
     } else {
         labels(wanted, state, &mut plan.remarks)
     };
-    let chosen: BTreeSet<&str> = changes.iter().filter_map(labelled).collect();
+    let chosen: BTreeSet<&str> = changes.iter().filter_map(NodeChange::labels).collect();
     let is_gateway = |node: &&Node| node.is_gateway || chosen.contains(node.name.as_str());
     for node in state.cluster.nodes.iter().filter(is_gateway) {
         machine(node, wanted, state, network, &mut plan);
@@ -47,13 +47,6 @@ fn no_network() -> CloudError {
         "the nodes' machines show no VPC network that all of them are in",
         "give --vpc-name with the network of the cluster's nodes (and see whether their provider IDs are gce://PROJECT/ZONE/NAME)",
     )
-}
-
-fn labelled(change: &NodeChange) -> Option<&str> {
-    match change {
-        NodeChange::Label { node } => Some(node),
-        NodeChange::Unlabel { .. } | NodeChange::ApplySet(_) | NodeChange::DeleteSet { .. } => None,
-    }
 }
 
 fn rules(

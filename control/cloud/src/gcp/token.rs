@@ -8,10 +8,10 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::key::ServiceAccount;
-use super::names::escaped;
 use super::settings::Credentials;
 use crate::CloudError;
 use crate::exchange::Exchange;
+use crate::form::{FORM, encode};
 use crate::rest::{Question, Rest, bearer};
 
 /// Ours: how long before its end a token is not used any more, in seconds: longer than a request takes.
@@ -77,11 +77,11 @@ async fn exchange<E: Exchange>(
     account: &ServiceAccount,
     now: i64,
 ) -> Result<Value, CloudError> {
-    let form = format!("grant_type={}&assertion={}", escaped(GRANT), account.assertion(now)?);
+    let form = encode([("grant_type", GRANT), ("assertion", account.assertion(now)?.as_str())]);
     let question = Question {
         method: Method::POST,
         url: account.token_uri(),
-        body: Some(("application/x-www-form-urlencoded", form.into_bytes())),
+        body: Some((FORM, form.into_bytes())),
         operation: "asking for a token",
     };
     let outcome = rest.ask(question, &[]).await;

@@ -1,7 +1,6 @@
 //! A token of Keystone's, and questions to Neutron with it.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Method, Uri};
@@ -11,6 +10,7 @@ use tokio::sync::Mutex;
 use super::credentials::Credentials;
 use crate::CloudError;
 use crate::exchange::Exchange;
+use crate::form::encode;
 use crate::rest::{Answer, Question, Rest, secret_header};
 
 /// Ours: how many pages of one list are read.
@@ -85,7 +85,7 @@ impl<E: Exchange> Client<E> {
     pub(crate) async fn ask(&self, question: ToNetwork<'_>) -> Result<Answer, CloudError> {
         let session = self.session().await?;
         match self.ask_with(&session, &question).await {
-            Err(error) if has_status(&error, 401) => {
+            Err(error) if error.has_status(401) => {
                 let mut held = self.session.lock().await;
                 if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &session)) {
                     *held = None;
@@ -148,6 +148,7 @@ impl<E: Exchange> Client<E> {
         CloudError::Api {
             service: self.name().to_owned(),
             operation: purpose.to_owned(),
+            status: None,
             code: "INCOMPLETE".to_owned(),
             reason: format!(
                 "the answer has no `{key}`: see whether something between here and Neutron answers in its stead"
@@ -169,7 +170,7 @@ impl<E: Exchange> Client<E> {
         let url = format!("{}/auth/tokens", self.credentials.auth_url());
         let body = self.credentials.question(self.project_id.as_deref())?;
         let asked = Question::json(Method::POST, &url, &body, "asking Keystone for a token");
-        let answer = self.rest.ask(asked, &[]).await.map_err(|error| match has_status(&error, 401) {
+        let answer = self.rest.ask(asked, &[]).await.map_err(|error| match error.has_status(401) {
             true => CloudError::credentials(
                 format!("Keystone does not accept the credentials of entry {}", self.credentials.entry()),
                 "check user, password and project, or whether the application credential has expired",
@@ -244,34 +245,12 @@ impl<E: Exchange> Client<E> {
     }
 }
 
-/// Returns `true` if a service refused with this HTTP status.
-pub(crate) fn has_status(error: &CloudError, status: u16) -> bool {
-    matches!(error, CloudError::Api { reason, .. } if reason.starts_with(&status.to_string()))
-}
-
 /// Returns `true` if Neutron refused with this type of error.
 pub(crate) fn has_code(error: &CloudError, wanted: &str) -> bool {
     matches!(error, CloudError::Api { code, .. } if code == wanted)
 }
 
 /// Returns a query in which a field has one of these values.
-pub(crate) fn one_of<'v>(field: &str, values: impl IntoIterator<Item = &'v str>) -> String {
-    let pairs = values.into_iter().map(|value| format!("{field}={}", encoded(value)));
-    pairs.collect::<Vec<_>>().join("&")
-}
-
-/// Returns a text as it may stand in a query (RFC 3986, section 2.3).
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte))
-            }
-            other => {
-                let _ = write!(encoded, "%{other:02X}");
-            }
-        }
-    }
-    encoded
+pub(crate) fn one_of<'v>(field: &'v str, values: impl IntoIterator<Item = &'v str>) -> String {
+    encode(values.into_iter().map(|value| (field, value)))
 }

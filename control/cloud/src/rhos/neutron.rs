@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::client::{Client, ToNetwork, has_code, has_status, one_of};
+use super::client::{Client, ToNetwork, has_code, one_of};
 use super::group::{Group, GroupRef, GroupRule, MADE_BY};
 use super::port::{Port, groups};
 use crate::CloudError;
@@ -154,7 +154,7 @@ impl<E: Exchange> Client<E> {
                 purpose: &purpose,
             };
             match absent(self.ask(asked).await) {
-                Err(error) if has_status(&error, 412) && write < WRITES => {}
+                Err(error) if error.has_status(412) && write < WRITES => {}
                 outcome => return outcome.map(drop),
             }
         }

@@ -183,13 +183,8 @@ impl Preparation<'_> {
     /// Returns the nodes that are gateways, will be with these changes, or are made to be.
     fn gateways(&self, changes: &[NodeChange]) -> Vec<&Node> {
         let State { cluster, infra_id, .. } = self.state;
-        let is_chosen = |node: &Node| {
-            let label = |change: &NodeChange| match change {
-                NodeChange::Label { node: chosen } => *chosen == node.name,
-                NodeChange::Unlabel { .. } | NodeChange::ApplySet(_) | NodeChange::DeleteSet { .. } => false,
-            };
-            changes.iter().any(label)
-        };
+        let is_chosen =
+            |node: &Node| changes.iter().any(|change| change.labels() == Some(node.name.as_str()));
         let nodes = cluster.nodes.iter();
         nodes
             .filter(|node| node.is_gateway || is_chosen(node) || machines::is_of_set(cluster, infra_id, node))

@@ -226,6 +226,7 @@ mod tests {
         let api = |code: &str, reason: &str| CloudError::Api {
             service: "EC2 in eu-west-1".to_owned(),
             operation: "creating a security group".to_owned(),
+            status: None,
             code: code.to_owned(),
             reason: reason.to_owned(),
         };

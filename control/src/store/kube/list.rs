@@ -21,9 +21,10 @@ use super::bounds::{MEMBER_PAGE_BYTES, OBJECT_BYTES as ONE_OBJECT_BYTES, PAGE_BY
 use super::failure::Operation;
 use super::raw::{Raw, collection};
 use super::requests::Verb;
-use super::scope::{Selection, escaped};
+use super::scope::Selection;
 use super::transport::Transport;
 use crate::api::{Kind, Object, ObjectKey};
+use crate::https::escaped;
 use crate::store::StoreError;
 use crate::store::decode::{MEMBER_OBJECT_BYTES, OBJECT_BYTES, describe};
 use crate::store::limits::MAX_OBJECTS;

@@ -1,6 +1,7 @@
 //! Which keys can be a part of a path, and which objects of a path a request is about.
 
 use crate::api::{ObjectKey, check_namespace, check_object_name};
+use crate::https::escaped;
 use crate::store::StoreError;
 
 /// The objects that a list or a watch is about.
@@ -28,19 +29,6 @@ impl Selection {
         }
         query
     }
-}
-
-/// Returns a text as a part of a query: everything but letters, digits and `-._~` as `%XX`.
-pub(super) fn escaped(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut escaped, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("a String takes everything");
-        }
-        escaped
-    })
 }
 
 /// Checks kind and namespace against each other, and the namespace's (and, if there is one, the object's) name. Only

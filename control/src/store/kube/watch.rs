@@ -32,10 +32,11 @@ use super::failure::Operation;
 use super::list;
 use super::raw::collection;
 use super::requests::Verb;
-use super::scope::{Selection, check_scope, escaped};
+use super::scope::{Selection, check_scope};
 use super::transport::Transport;
 use crate::api::{Object, ObjectKey};
 use crate::backoff::Backoff;
+use crate::https::escaped;
 use crate::store::quota::Quota;
 use crate::store::{StoreError, StoreEvent};
 

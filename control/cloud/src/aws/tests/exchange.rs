@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::super::change::{AwsChange, GroupRef, Step, is_done, requests};
 use super::super::credentials::{Credentials, Keys};
-use super::super::form::encode;
 use super::super::query::{Ec2, filter};
 use super::super::settings::Settings;
 use super::super::state::{Asked, Permission, Source, Subnet, is_in, read, region_of};
 use crate::CloudError;
 use crate::cluster::Cluster;
 use crate::exchange::Exchange;
+use crate::form::encode;
 use crate::provider::Change as _;
 
 type Answer = (u16, String);

@@ -1,7 +1,7 @@
 //! What the service answers is not trusted: no answer, whatever it has, makes a plan panic.
 
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::interface::{self, Edit, Gets};
 use super::super::names::key;
@@ -11,48 +11,28 @@ use super::super::state::{Nic, Scope, State};
 use super::cluster::{node, workers};
 use crate::Wanted;
 use crate::cluster::Cluster;
+use crate::played_answers::json_of;
 use crate::provider::Goal;
 
-/// JSON with the fields that are read, and anything in them.
+const FIELDS: &[&str] = &[
+    "properties",
+    "tags",
+    "id",
+    "name",
+    "networkSecurityGroup",
+    "ipConfigurations",
+    "publicIPAddress",
+    "securityRules",
+    "networkInterfaces",
+    "direction",
+    "priority",
+    "sourceAddressPrefixes",
+    "trieste.io-before",
+];
+const TEXTS: &[&str] = &["Inbound", "-", "a-a", "é", "/a/ipConfigurations/b", "Submariner-External-é"];
+
 fn answer() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        prop_oneof![
-            Just("Inbound"),
-            Just("-"),
-            Just("a-a"),
-            Just("é"),
-            Just("/a/ipConfigurations/b"),
-            Just("Submariner-External-é")
-        ]
-        .prop_map(Value::from),
-    ];
-    let fields = prop_oneof![
-        Just("properties"),
-        Just("tags"),
-        Just("id"),
-        Just("name"),
-        Just("networkSecurityGroup"),
-        Just("ipConfigurations"),
-        Just("publicIPAddress"),
-        Just("securityRules"),
-        Just("networkInterfaces"),
-        Just("direction"),
-        Just("priority"),
-        Just("sourceAddressPrefixes"),
-        Just("trieste.io-before"),
-    ];
-    leaf.prop_recursive(5, 40, 5, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((fields.clone(), inner), 0..5).prop_map(|fields| {
-                let fields = fields.into_iter().map(|(field, value)| (field.to_owned(), value));
-                Value::Object(fields.collect::<Map<_, _>>())
-            }),
-        ]
-    })
+    json_of(FIELDS, TEXTS)
 }
 
 fn state(nic: Value, group: Value, address: Value, is_openshift: bool) -> State {

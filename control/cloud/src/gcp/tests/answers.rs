@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use proptest::prelude::*;
-use serde_json::Map;
 
 use super::*;
 use crate::cluster::machine_set;
 use crate::exchange::Exchange;
 use crate::gcp::Gcp;
 use crate::gcp::change::Kind;
+use crate::played_answers::{answer, json_of};
 use crate::provider::Provider as _;
 use crate::run;
 
@@ -68,36 +68,6 @@ const TEXTS: &[&str] = &[
     "compute.firewalls.create",
 ];
 
-/// JSON with the fields that are read, and anything in them.
-fn json_of(fields: &'static [&'static str], texts: &'static [&'static str]) -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        prop::sample::select(texts).prop_map(Value::from),
-    ];
-    leaf.prop_recursive(5, 40, 5, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((prop::sample::select(fields), inner), 0..6).prop_map(|fields| {
-                let fields = fields.into_iter().map(|(field, value)| (field.to_owned(), value));
-                Value::Object(fields.collect::<Map<_, _>>())
-            }),
-        ]
-    })
-}
-
-/// Status and body: mostly of success, and a proxy's page among them.
-fn answer() -> impl Strategy<Value = (u16, String)> {
-    let status = prop_oneof![8 => Just(200_u16), 1 => prop::sample::select(&[204_u16, 400, 401, 404, 409, 412, 500][..])];
-    let body = prop_oneof![
-        6 => json_of(FIELDS, TEXTS).prop_map(|body| body.to_string()),
-        1 => Just("<html>captive portal</html>".to_owned()),
-        1 => "\\PC{0,40}",
-    ];
-    (status, body)
-}
-
 /// A service that answers these in turn; with a token of its own unless that is one of them too.
 #[derive(Debug, Clone)]
 struct Service {
@@ -126,7 +96,7 @@ impl Service {
     /// Reads, plans, and makes what is planned in the cloud.
     async fn run(&self, world: &World) {
         let server = world.cluster.server();
-        let clock = Box::new(|| jiff::Timestamp::from_second(world::START).unwrap());
+        let clock = Arc::new(|| jiff::Timestamp::from_second(world::START).unwrap());
         let gcp = Gcp::new(self.clone(), &server, settings(Some("east-x1")), clock);
         let chosen = Wanted { instance: Some("n2-standard-8".to_owned()), gateways: 3, ..Wanted::default() };
         for goal in [gateways(1), Goal::Prepare(chosen), Goal::CleanUp] {
@@ -145,7 +115,7 @@ async fn answers_that_are_no_objects_are_refused() {
     for body in ["<html>captive portal</html>", "[]", "7", ""] {
         let service = Service::new(vec![(200, body.to_owned())], true);
         let server = openshift().cluster.server();
-        let clock = Box::new(|| jiff::Timestamp::from_second(world::START).unwrap());
+        let clock = Arc::new(|| jiff::Timestamp::from_second(world::START).unwrap());
         let gcp = Gcp::new(service, &server, settings(None), clock);
         let error = run::plan(&gcp, &Goal::CleanUp).await.unwrap_err().to_string();
         let start = "Compute Engine: listing the instances of us-east1-b: the answer is no object of JSON";
@@ -158,7 +128,7 @@ proptest! {
 
     #[test]
     fn nothing_panics(
-        answers in prop::collection::vec(answer(), 1..8),
+        answers in prop::collection::vec(answer(FIELDS, TEXTS), 1..8),
         gives_tokens in prop::bool::weighted(0.8),
         is_openshift in any::<bool>(),
         provider in prop::option::of(json_of(FIELDS, TEXTS)),

@@ -1,5 +1,7 @@
 //! Tokens, operations, rights, refusals.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use super::cloud::TOKEN_SECONDS;
@@ -56,7 +58,7 @@ async fn a_machine_has_tokens_of_its_own() {
 async fn refused_tokens_do_not_show_the_assertion() {
     let world = gke();
     let server = world.cluster.server();
-    let clock = Box::new(|| jiff::Timestamp::from_second(START + 1000).unwrap());
+    let clock = Arc::new(|| jiff::Timestamp::from_second(START + 1000).unwrap());
     let gcp = crate::gcp::Gcp::new(world.cloud.clone(), &server, settings(Some("east-x1")), clock);
     let error = crate::run::plan(&gcp, &Goal::CleanUp).await.unwrap_err();
     let text = shown(&error);

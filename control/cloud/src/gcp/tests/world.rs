@@ -8,7 +8,8 @@ use trieste_deploy::Server;
 
 use super::cloud::Cloud;
 use crate::CloudError;
-use crate::gcp::{Clock, Credentials, Gcp, ServiceAccount, Settings};
+use crate::exchange::Clock;
+use crate::gcp::{Credentials, Gcp, ServiceAccount, Settings};
 use crate::played_cluster::Cluster;
 use crate::provider::Goal;
 use crate::run;
@@ -206,7 +207,7 @@ impl World {
 
     fn clock(&self) -> Clock {
         let cloud = self.cloud.clone();
-        Box::new(move || jiff::Timestamp::from_second(cloud.0.lock().unwrap().now).unwrap())
+        Arc::new(move || jiff::Timestamp::from_second(cloud.0.lock().unwrap().now).unwrap())
     }
 
     /// Returns the provider.

@@ -327,16 +327,8 @@ impl World {
                 return Err(missing(id));
             }
         }
-        let fields = [
-            "security_group_id",
-            "direction",
-            "ethertype",
-            "protocol",
-            "port_range_min",
-            "port_range_max",
-            "remote_ip_prefix",
-            "remote_group_id",
-        ];
+        // Of two rules that are the same the description may differ.
+        let fields: Vec<&str> = allowed.into_iter().filter(|field| *field != "description").collect();
         if self.rules.values().any(|other| fields.iter().all(|field| other[field] == rule[field])) {
             return Err((409, "SecurityGroupRuleExists", "Security group rule already exists.".to_owned()));
         }
